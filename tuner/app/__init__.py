@@ -1,0 +1,1 @@
+"""Use cases. They wire the rooms below together and print nothing."""

@@ -1,0 +1,1 @@
+"""Arithmetic before any launch. Every number from here is PREDICTED."""

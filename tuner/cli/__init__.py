@@ -1,0 +1,1 @@
+"""Commands, options, exit codes, progress and tables."""

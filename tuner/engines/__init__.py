@@ -1,0 +1,1 @@
+"""Pure translation between llmtune's nouns and one engine's own words; one file an engine."""

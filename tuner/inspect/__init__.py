@@ -1,0 +1,1 @@
+"""Reads other people's commands and files back into an EngineConfig."""

@@ -1,0 +1,1 @@
+"""Effects on servers: prompts, arrivals and the streaming client that sends and times them."""

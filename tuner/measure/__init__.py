@@ -1,0 +1,1 @@
+"""Arithmetic after a run: request records to estimates with intervals."""

@@ -1,0 +1,1 @@
+"""Effects on files: evidence, plans, deployment files and reports."""

@@ -1,0 +1,1 @@
+"""Static validity: what cannot work is found before anything is launched."""
