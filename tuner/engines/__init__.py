@@ -1,1 +1,8 @@
 """Pure translation between llmtune's nouns and one engine's own words; one file an engine."""
+
+from __future__ import annotations
+
+from tuner.engines.base import Engine
+from tuner.engines.vllm import VllmEngine
+
+ENGINES: dict[str, Engine] = {"vllm": VllmEngine()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tuner.domain.engine import EngineConfig, Footprint, LaunchSpec, ServerMetrics, StartupFacts
+from tuner.domain.engine import EngineConfig, Footprint, LaunchSpec, ServerMetrics, StartupFacts, Value
 from tuner.domain.model import ModelSpec
 from tuner.domain.study import EngineInstall
 from tuner.domain.trial import FailureKind
@@ -30,6 +30,15 @@ class Engine(Protocol):
     """One inference engine."""
 
     name: str
+
+    def check(self, flag: str, value: Value, version: str) -> None:
+        """Check one setting against what this version of the engine has.
+
+        Raises:
+            FlagError: not a flag of this version, not a value of it, or one that llmtune sets itself.
+
+        """
+        ...
 
     def launch(self, model: ModelSpec, config: EngineConfig, install: EngineInstall) -> LaunchSpec:
         """Say how a server of this configuration is started."""

@@ -1,0 +1,214 @@
+"""The flags of every known release of an engine: which exist, what they take, what replaced them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from functools import cache
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from tuner.domain.engine import ENV_PREFIX, Value
+from tuner.domain.record import Record
+from tuner.errors import EngineError, FlagError
+from tuner.facts.read import data
+
+_HUMAN_INT = re.compile(r"^(\d+(?:\.\d+)?)([kKmMgGtT]?)$")
+_HUMAN = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class Flag(Record):
+    """One flag as one engine version has it. `kind`: int, float, bool, str, list, json or human_int (`8k`, `1M`)."""
+
+    name: str
+    kind: str
+    choices: tuple[Value, ...] | None
+    default: str | None
+    negatable: bool
+    aliases: tuple[str, ...]
+
+
+class FlagTable:
+    """The flags of one engine version.
+
+    Versions that were never read take the flags of the newest release below them; `exact` is False then.
+    """
+
+    def __init__(self, engine: str, version: str) -> None:
+        self.engine = engine
+        self.version = version
+        self._data = data(f"{engine}/flags.json")
+        self._at = parse_version(version)
+        known = [Version(text) for text in self._data["versions"]]
+        if self._at < known[0]:
+            raise EngineError(
+                f"{engine} {version} is older than the oldest release that llmtune knows ({known[0]})",
+                hint=f"use {engine} {known[0]} or newer",
+            )
+        self.exact = self._at in known
+
+    def find(self, name: str) -> Flag | None:
+        """Return the flag of this name or alias (with or without dashes in front), if this version has it."""
+        entry_name = self._canonical(name)
+        entry = self._data["flags"].get(entry_name)
+        if entry is None or not self._alive(entry):
+            return None
+        choices = self._latest(entry.get("choices", []))
+        return Flag(
+            name=entry_name,
+            kind=self._latest(entry["kinds"]) or entry["kinds"][0][1],
+            choices=tuple(choices) if choices else None,
+            default=self._latest(entry["defaults"]),
+            negatable=entry.get("negatable", False),
+            aliases=tuple(entry.get("aliases", ())),
+        )
+
+    def require(self, name: str) -> Flag:
+        """Return the flag, or explain why this version does not have it.
+
+        Raises:
+            FlagError: unknown, not yet there, or removed; with the replacement or the nearest names.
+
+        """
+        flag = self.find(name)
+        if flag is not None:
+            return flag
+        shown = f"--{self._canonical(name)}"
+        entry = self._data["flags"].get(self._canonical(name))
+        where = f"{self.engine} {self.version}"
+        if entry is None:
+            near = difflib.get_close_matches(self._canonical(name), self._names(), n=3)
+            raise FlagError(f"{where} has no flag {shown}",
+                            hint=f"did you mean {', '.join('--' + item for item in near)}?" if near else None)
+        since, until = entry.get("since"), entry.get("until")
+        if since and self._at < Version(since):
+            raise FlagError(f"{where} does not have {shown} yet; it came with {since}",
+                            hint=f"use {self.engine} {since} or newer, or leave the flag out")
+        replacement = entry.get("replacement")
+        raise FlagError(f"{where} no longer has {shown}; {until} was the last release with it",
+                        hint=f"instead: {replacement}" if replacement else "leave the flag out")
+
+    def check(self, name: str, value: Value) -> None:
+        """Check that this version takes this value for this flag or environment variable.
+
+        Raises:
+            FlagError: unknown flag, wrong type or a value that is not among the choices.
+
+        """
+        if name.startswith(ENV_PREFIX):
+            self._check_env(name.removeprefix(ENV_PREFIX))
+            return
+        flag = self.require(name)
+        problem = _type_problem(flag, value)
+        if problem:
+            raise FlagError(f"--{flag.name} {problem}, not {json.dumps(value)}")
+        if flag.choices and value not in flag.choices:
+            raise FlagError(f"{self.engine} {self.version} does not take --{flag.name} {value}",
+                            hint=f"one of: {', '.join(str(choice) for choice in flag.choices)}")
+
+    def _check_env(self, name: str) -> None:
+        entry = self._data["env"].get(name)
+        if entry is None:
+            if name.startswith(self.engine.upper() + "_"):
+                near = difflib.get_close_matches(name, self._data["env"], n=3)
+                raise FlagError(f"{self.engine} {self.version} does not read the variable {name}",
+                                hint=f"did you mean {', '.join(near)}?" if near else None)
+            return
+        if not self._alive(entry):
+            note = self._data["env_notes"].get(name)
+            raise FlagError(f"{self.engine} {self.version} does not read the variable {name} (any more)",
+                            hint=note or f"it was read from {entry.get('since') or 'the start'} "
+                                         f"to {entry.get('until', 'now')}")
+
+    def _canonical(self, name: str) -> str:
+        plain = name.replace("_", "-") if name.startswith("--") or not name.startswith("-") else name
+        if plain.startswith("-") and not plain.startswith("--"):
+            return _aliases(self.engine).get(plain, plain)
+        plain = plain.removeprefix("--")
+        return _aliases(self.engine).get(f"--{plain}", plain)
+
+    def _names(self) -> list[str]:
+        return [name for name, entry in self._data["flags"].items() if self._alive(entry)]
+
+    def _alive(self, entry: dict[str, str | None]) -> bool:
+        since, until = entry.get("since"), entry.get("until")
+        return (since is None or self._at >= Version(since)) and (until is None or self._at <= Version(until))
+
+    def _latest(self, history: list[list[Any]]) -> Any:  # noqa: ANN401  (choices, kinds and defaults share the form)
+        current = None
+        for version, value in history:
+            if Version(str(version)) <= self._at or current is None:
+                current = value
+        return current
+
+
+@cache
+def flag_table(engine: str, version: str) -> FlagTable:
+    """Return the flags of `engine` at `version`.
+
+    Raises:
+        EngineError: the version is malformed or older than all that is known.
+
+    """
+    return FlagTable(engine, version)
+
+
+@cache
+def _aliases(engine: str) -> dict[str, str]:
+    table: dict[str, str] = {}
+    for name, entry in data(f"{engine}/flags.json")["flags"].items():
+        for alias in entry.get("aliases", ()):
+            table[alias] = name
+    return table
+
+
+def parse_version(text: str) -> Version:
+    """Read an engine version; a local part such as `+cpu` is dropped.
+
+    Raises:
+        EngineError: not a version.
+
+    """
+    try:
+        return Version(Version(text).public)
+    except InvalidVersion:
+        raise EngineError(f"{text!r} is not an engine version", hint="versions look like 0.32.0") from None
+
+
+def human_int(value: Value | None) -> int | None:
+    """Read a count as vLLM does: `8k` is 8,000, `8K` is 8,192 (vllm/utils/argparse_utils.py); None when it is none."""
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return int(value)
+    match = _HUMAN_INT.match(value)
+    return int(float(match[1]) * _HUMAN.get(match[2], 1)) if match else None
+
+
+def _type_problem(flag: Flag, value: Value) -> str | None:
+    """Say what kind of value the flag takes, when this is not one; engines' own parsers are often laxer."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    match flag.kind:
+        case "bool":
+            return None if isinstance(value, bool) else "is on or off (true or false)"
+        case "int":
+            return None if isinstance(value, int) and is_number else "takes a whole number"
+        case "float":
+            return None if is_number else "takes a number"
+        case "human_int":
+            ok = (isinstance(value, int) and is_number) or (isinstance(value, str) and _HUMAN_INT.match(value))
+            auto = flag.name == "max-model-len" and value in ("auto", -1)
+            return None if ok or auto else "takes a whole number, also as 8k or 1M"
+        case "json":
+            return None if isinstance(value, str) and _is_json_object(value) else "takes a JSON object"
+        case _:
+            return "takes a text" if isinstance(value, bool) else None
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except json.JSONDecodeError:
+        return False
