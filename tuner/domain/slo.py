@@ -64,8 +64,10 @@ def _parse_limit(part: str) -> Limit:
         raise SloError(f"cannot read the limit {part.strip()!r}", hint=hint)
     metric = _ALIASES.get(match["metric"], match["metric"])
     if metric not in ("ttft", "itl", "tpot", "e2e", "error_rate"):
-        raise SloError(f"unknown metric {match['metric']!r} in the limit {part.strip()!r}",
-                       hint="metrics are ttft, itl, tpot, e2e and error_rate")
+        raise SloError(
+            f"unknown metric {match['metric']!r} in the limit {part.strip()!r}",
+            hint="metrics are ttft, itl, tpot, e2e and error_rate",
+        )
     if match["op"] not in ("<=", "<"):
         raise SloError(f"the limit {part.strip()!r} is not an upper bound", hint=hint)
     number, unit, stat = float(match["number"]), match["unit"], match["stat"]

@@ -62,14 +62,16 @@ class StudySpec(Record):
     @property
     def question(self) -> str:
         """Hash of what must be equal for two runs to belong to the same study."""
-        return content_hash([
-            self.model.model_dump(mode="json", exclude={"requested"}),
-            [self.hardware.kind, [[gpu.name, gpu.memory_bytes] for gpu in self.hardware.gpus], self.hardware.cpu],
-            [self.engine.engine, self.engine.version],
-            self.workload,
-            self.slo,
-            self.objective,
-            self.space.model_dump(mode="json", exclude={"origin": True, "settings": {"__all__": {"line": True}}}),
-            [[pin.flag, pin.value] for pin in self.pins],
-            self.baseline.key if self.baseline else None,
-        ])
+        return content_hash(
+            [
+                self.model.model_dump(mode="json", exclude={"requested"}),
+                [self.hardware.kind, [[gpu.name, gpu.memory_bytes] for gpu in self.hardware.gpus], self.hardware.cpu],
+                [self.engine.engine, self.engine.version],
+                self.workload,
+                self.slo,
+                self.objective,
+                self.space.model_dump(mode="json", exclude={"origin": True, "settings": {"__all__": {"line": True}}}),
+                [[pin.flag, pin.value] for pin in self.pins],
+                self.baseline.key if self.baseline else None,
+            ]
+        )

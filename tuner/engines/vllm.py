@@ -172,8 +172,13 @@ class VllmEngine:
 
 
 _RESOLVED = (
-    "block_size", "cache_dtype", "enable_prefix_caching", "gpu_memory_utilization", "kv_cache_size_tokens",
-    "num_gpu_blocks", "kv_cache_memory_bytes",
+    "block_size",
+    "cache_dtype",
+    "enable_prefix_caching",
+    "gpu_memory_utilization",
+    "kv_cache_size_tokens",
+    "num_gpu_blocks",
+    "kv_cache_memory_bytes",
 )
 _LOG_RESOLVED = {
     "dtype": r"config: model=.*?[ ,]dtype=torch\.(\w+)",

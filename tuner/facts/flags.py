@@ -80,15 +80,21 @@ class FlagTable:
         where = f"{self.engine} {self.version}"
         if entry is None:
             near = difflib.get_close_matches(self._canonical(name), self._names(), n=3)
-            raise FlagError(f"{where} has no flag {shown}",
-                            hint=f"did you mean {', '.join('--' + item for item in near)}?" if near else None)
+            raise FlagError(
+                f"{where} has no flag {shown}",
+                hint=f"did you mean {', '.join('--' + item for item in near)}?" if near else None,
+            )
         since, until = entry.get("since"), entry.get("until")
         if since and self._at < Version(since):
-            raise FlagError(f"{where} does not have {shown} yet; it came with {since}",
-                            hint=f"use {self.engine} {since} or newer, or leave the flag out")
+            raise FlagError(
+                f"{where} does not have {shown} yet; it came with {since}",
+                hint=f"use {self.engine} {since} or newer, or leave the flag out",
+            )
         replacement = entry.get("replacement")
-        raise FlagError(f"{where} no longer has {shown}; {until} was the last release with it",
-                        hint=f"instead: {replacement}" if replacement else "leave the flag out")
+        raise FlagError(
+            f"{where} no longer has {shown}; {until} was the last release with it",
+            hint=f"instead: {replacement}" if replacement else "leave the flag out",
+        )
 
     def check(self, name: str, value: Value) -> None:
         """Check that this version takes this value for this flag or environment variable.
@@ -105,22 +111,27 @@ class FlagTable:
         if problem:
             raise FlagError(f"--{flag.name} {problem}, not {json.dumps(value)}")
         if flag.choices and value not in flag.choices:
-            raise FlagError(f"{self.engine} {self.version} does not take --{flag.name} {value}",
-                            hint=f"one of: {', '.join(str(choice) for choice in flag.choices)}")
+            raise FlagError(
+                f"{self.engine} {self.version} does not take --{flag.name} {value}",
+                hint=f"one of: {', '.join(str(choice) for choice in flag.choices)}",
+            )
 
     def _check_env(self, name: str) -> None:
         entry = self._data["env"].get(name)
         if entry is None:
             if name.startswith(self.engine.upper() + "_"):
                 near = difflib.get_close_matches(name, self._data["env"], n=3)
-                raise FlagError(f"{self.engine} {self.version} does not read the variable {name}",
-                                hint=f"did you mean {', '.join(near)}?" if near else None)
+                raise FlagError(
+                    f"{self.engine} {self.version} does not read the variable {name}",
+                    hint=f"did you mean {', '.join(near)}?" if near else None,
+                )
             return
         if not self._alive(entry):
             note = self._data["env_notes"].get(name)
-            raise FlagError(f"{self.engine} {self.version} does not read the variable {name} (any more)",
-                            hint=note or f"it was read from {entry.get('since') or 'the start'} "
-                                         f"to {entry.get('until', 'now')}")
+            raise FlagError(
+                f"{self.engine} {self.version} does not read the variable {name} (any more)",
+                hint=note or f"it was read from {entry.get('since') or 'the start'} to {entry.get('until', 'now')}",
+            )
 
     def _canonical(self, name: str) -> str:
         plain = name.replace("_", "-") if name.startswith("--") or not name.startswith("-") else name

@@ -18,6 +18,9 @@ def screen(config: EngineConfig, model: ModelSpec, hardware: Hardware) -> Infeas
             return Infeasible(rule=finding.rule, reason=finding.reason, fix=finding.fix)
     plan = memory_plan(model, ENGINES[config.engine].footprint(model, config), hardware)
     if plan is not None and not plan.fits:
-        return Infeasible(rule="memory", reason=plan.text,
-                          fix="use more devices, fewer bits for weights or KV cache, or a shorter context")
+        return Infeasible(
+            rule="memory",
+            reason=plan.text,
+            fix="use more devices, fewer bits for weights or KV cache, or a shorter context",
+        )
     return None

@@ -1,0 +1,229 @@
+"""The study in Optuna's storage: the one truth of what was asked, tried and found.
+
+One Optuna trial is one configuration, whether it was launched or ruled out. Failures are told as violated constraints
+with the state PRUNED, so a sampler learns from them and never sees a number; faults of the machine are FAIL, which
+samplers ignore. The record of a trial is stored before its state is told, so a crash in between loses nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+from pydantic import ValidationError
+
+from tuner.domain.engine import EngineConfig
+from tuner.domain.trial import Failed, FailureKind, Infeasible, Measured, Trial
+from tuner.errors import StudyError
+from tuner.search.spaces import Choice, OpenSpace
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+logging.getLogger("optuna").setLevel(logging.ERROR)
+
+_TRIAL, _SCORE, _CONFIG, _PURPOSE, _TOKEN, _QUESTION = "trial", "score", "config", "purpose", "token", "question"
+Purpose = Literal["default", "baseline", "recipe", "search"]
+
+
+class Ledger:
+    """One open study. Use as a context manager: it holds the study's lock."""
+
+    def __init__(self, study: optuna.Study, lock: int | None) -> None:
+        self.study = study
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls, *, name: str, question: str, direction: Literal["maximize", "minimize"], folder: Path, storage: str | None
+    ) -> Self:
+        """Open the study, or make it.
+
+        Raises:
+            StudyError: locked by another llmtune, corrupt, unreachable, or it holds another question.
+
+        """
+        lock = _take_lock(folder / "study.lock")
+        try:
+            study = optuna.create_study(
+                study_name=name,
+                direction=direction,
+                load_if_exists=True,
+                storage=_journal(folder / "study.journal") if storage is None else _shared(storage),
+            )
+            known = study.user_attrs.get(_QUESTION)
+            if known is None:
+                study.set_user_attr(_QUESTION, question)
+            study.get_trials(deepcopy=False)
+        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, ValidationError) as error:
+            _release(lock)
+            raise StudyError(
+                f"the storage of study {name!r} is corrupt: {error}",
+                hint="move the study's folder away, or name another study with --study",
+            ) from None
+        except StudyError:
+            _release(lock)
+            raise
+        except (OSError, ValueError, ImportError, RuntimeError) as error:
+            _release(lock)
+            raise StudyError(f"the storage of study {name!r} cannot be used: {error}") from None
+        if known is not None and known != question:
+            _release(lock)
+            raise StudyError(
+                f"study {name!r} holds another question (model, hardware, engine, workload, SLO, space or pinned "
+                "settings differ)",
+                hint="name another study with --study, or repeat the command it was made with",
+            )
+        return cls(study, lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the study's lock."""
+        _release(self._lock)
+        self._lock = None
+
+    def begin(
+        self, config: EngineConfig, point: Mapping[str, Choice] | None, space: OpenSpace, purpose: Purpose
+    ) -> int:
+        """Note that this configuration is being tried, and return its trial number."""
+        token = uuid.uuid4().hex
+        self.study.add_trial(
+            optuna.trial.create_trial(
+                state=TrialState.RUNNING,
+                params=dict(point or {}),
+                distributions=distributions(space) if point is not None else {},
+                user_attrs={_TOKEN: token, _CONFIG: config.model_dump(mode="json"), _PURPOSE: purpose},
+            )
+        )
+        newest_first = reversed(self.study.get_trials(deepcopy=False))
+        return next(frozen.number for frozen in newest_first if frozen.user_attrs.get(_TOKEN) == token)
+
+    def finish(self, trial: Trial, *, score: float | None, violations: Mapping[str, float]) -> None:
+        """Store what came of a trial and tell the sampler what it may know of it."""
+        if isinstance(trial.outcome, Measured) != (score is not None):
+            raise ValueError("a measured trial has a score, and no other has one")
+        live = self._live(trial.number)
+        live.set_user_attr(_SCORE, [score, dict(violations)])
+        live.set_user_attr(_TRIAL, trial.model_dump_json())
+        self._tell(trial, score, violations)
+
+    def _tell(self, trial: Trial, score: float | None, violations: Mapping[str, float]) -> None:
+        live = self._live(trial.number)
+        match trial.outcome:
+            case Measured():
+                live.set_constraint("runs", -1.0)
+                for limit, violation in violations.items():
+                    live.set_constraint(limit, violation)
+                self.study.tell(trial.number, values=score)
+            case Failed(failure=FailureKind.MACHINE):
+                self.study.tell(trial.number, state=TrialState.FAIL)
+            case Infeasible() | Failed():
+                live.set_constraint("runs", 1.0)
+                self.study.tell(trial.number, state=TrialState.PRUNED)
+
+    def trials(self) -> list[Trial]:
+        """Return every trial that has a record, in order.
+
+        Raises:
+            StudyError: a record cannot be read.
+
+        """
+        try:
+            return [
+                Trial.model_validate_json(frozen.user_attrs[_TRIAL])
+                for frozen in self.study.get_trials(deepcopy=False)
+                if _TRIAL in frozen.user_attrs
+            ]
+        except ValidationError as error:
+            raise StudyError(f"a trial of study {self.study.study_name!r} cannot be read: {error}") from None
+
+    def leftovers(self) -> list[tuple[int, EngineConfig, Purpose]]:
+        """Return trials that a dead llmtune left running, without a record."""
+        return [
+            (frozen.number, EngineConfig.model_validate(frozen.user_attrs[_CONFIG]), frozen.user_attrs[_PURPOSE])
+            for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            if _TRIAL not in frozen.user_attrs
+        ]
+
+    def settle(self) -> None:
+        """Tell trials whose record was stored but whose state was not: the crash came in between."""
+        for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if _TRIAL in frozen.user_attrs:
+                score, violations = frozen.user_attrs[_SCORE]
+                self._tell(Trial.model_validate_json(frozen.user_attrs[_TRIAL]), score, violations)
+
+    def _live(self, number: int) -> optuna.trial.Trial:
+        frozen = next(t for t in self.study.get_trials(deepcopy=False) if t.number == number)
+        return optuna.trial.Trial(self.study, frozen._trial_id)  # noqa: SLF001  (Optuna has no public way by number)
+
+
+def distributions(space: OpenSpace) -> dict[str, BaseDistribution]:
+    """Return Optuna's form of the open dimensions."""
+    return {dimension.flag: CategoricalDistribution(dimension.values) for dimension in space.dimensions}
+
+
+def _journal(path: Path) -> BaseStorage:
+    _drop_half_line(path)
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _drop_half_line(path: Path) -> None:
+    """Cut a last line that a crash left without its end: the next entry would be glued to it and corrupt the journal."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+
+
+def _shared(url: str) -> BaseStorage | str:
+    scheme, _, rest = url.partition("://")
+    if scheme == "journal":
+        return _journal(Path(rest))
+    if not rest:
+        raise StudyError(
+            f"--storage {url!r} is not a URL", hint="e.g. journal:///path/study.journal, postgresql://host/db"
+        )
+    return url
+
+
+def _take_lock(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StudyError(
+            f"{path.parent} cannot hold a study: {error.strerror}", hint="choose another place with --out"
+        ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
+        os.close(handle)
+        raise StudyError(
+            f"another llmtune (process {owner or 'unknown'}) is working on this study",
+            hint="wait for it, stop it, or name another study with --study",
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    return handle
+
+
+def _release(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
