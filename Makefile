@@ -53,7 +53,7 @@ venv: $(TOOLS_READY)  ## llmtune and its development tools in .venv
 engine: $(ENGINE_READY)  ## vLLM for CPUs in .venv-vllm, for the demo and the integration tests
 demo-model: $(MODEL_READY)  ## a small model with random weights, made here, nothing downloaded
 
-$(TOOLS_READY): pyproject.toml constraints/dev.txt
+$(TOOLS_READY): pyproject.toml tuner/__init__.py constraints/dev.txt
 	$(call make_venv,$(VENV))
 	@echo "Installing llmtune and its tools in $(VENV) (under a minute) ..."
 	@$(PY) $(PIP_INSTALL) --require-hashes -r constraints/dev.txt
