@@ -88,6 +88,14 @@ class Server(Protocol):
         """Everything that the server has logged so far."""
         ...
 
+    def log_complete(self) -> bool:
+        """Whether the whole process tree is gone and its last words are in the log."""
+        ...
+
+    def fault(self) -> str | None:
+        """What broke on our side and not the engine's, so that its end says nothing about the configuration."""
+        ...
+
     def memory_bytes(self) -> int | None:
         """Resident memory of the whole process tree now, shared pages counted once where the system can tell."""
         ...

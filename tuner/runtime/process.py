@@ -76,6 +76,18 @@ class ProcessServer:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
+    def log_complete(self) -> bool:
+        """Whether the whole process tree is gone and its last words are in the log."""
+        self._listen(0)
+        return self._gone is not None or self._guard.poll() is not None
+
+    def fault(self) -> str | None:
+        """Say so when the guard was killed: the engine's end is then not its own doing."""
+        self.exit_code()
+        if self._code is None and self._guard.poll() is not None:
+            return f"the guard of the engine ended by itself (exit code {self._guard.returncode})"
+        return None
+
     def memory_bytes(self) -> int | None:
         """Proportional memory of the engine's tree, in bytes."""
         return tree.memory_bytes(row for row in self._rows() if row.pid != self.handle.guard_pid)
