@@ -1,0 +1,123 @@
+"""deploy/README.md, .env.example and .gitignore: how to start what was emitted, and with which variables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from tuner.domain.plan import Plan
+from tuner.output import numbers
+from tuner.output.container import HUB_TOKEN, needs_hub_token, program_name, start_period_s
+from tuner.output.header import header_lines, provenance
+from tuner.output.quoting import comment, shell
+from tuner.output.render import render
+from tuner.output.scripts import program_variable
+from tuner.output.words import public
+
+_FLOATING = re.compile(r"(?:latest|nightly|main|dev|stable)(?:[-_.].*)?")
+_NO_IMAGE = (
+    "the plan names no container image. Tune again with `--image NAME:VERSION`, an image that runs exactly the engine "
+    "version above, and `llmtune emit` writes both."
+)
+
+
+class ReadmeEmitter:
+    """What a person reads first, and the variables they may set."""
+
+    name = "readme"
+
+    def files(self, plan: Plan) -> Mapping[str, str]:
+        """Return `README.md`, `.env.example` and `.gitignore`."""
+        variables = _variables(plan)
+        return {
+            "README.md": _readme(plan, variables),
+            ".env.example": render("env.example.j2", header=header_lines(plan)[:2], variables=variables),
+            ".gitignore": "\n".join(map(comment, header_lines(plan)[:1])) + "\n.env\n",
+        }
+
+
+def is_pinned(image: str) -> bool:
+    """Whether an image names a digest or a tag that does not float."""
+    if "@sha256:" in image:
+        return True
+    tag = image.rpartition("/")[2].partition(":")[2]
+    return bool(tag) and not _FLOATING.fullmatch(tag)
+
+
+def _readme(plan: Plan, variables: list[tuple[str, str, str]]) -> str:
+    launch = plan.launch
+    required = bool(launch.model_is_local or needs_hub_token(plan))
+    model_dir = "MODEL_DIR=/path/to/the/model " if launch.model_is_local else ""
+    status = [f"Performance numbers of this plan are {numbers.label(plan)}."]
+    if not plan.complete:
+        status.append("The study behind it is not complete.")
+    return render(
+        "deploy-README.md.j2",
+        model_name=plan.study.model.name,
+        verdict=public(plan, plan.verdict.text),
+        status=" ".join(status),
+        files=_files(plan),
+        image=launch.image,
+        pinned=launch.image is None or is_pinned(launch.image),
+        no_image=_NO_IMAGE,
+        required=required,
+        engine=f"{plan.config.engine} {plan.config.version}",
+        compose_start=f"{'cp -n .env.example .env' + chr(10) if required else ''}docker compose up --detach --wait",
+        docker_start=f"{model_dir}./docker-run.sh",
+        serve_start=f"{model_dir}./serve.sh",
+        start_label=numbers.start_label(plan),
+        start_words=numbers.start_words(plan),
+        start_period_s=start_period_s(plan.sizing.start_s),
+        ask=_ask(plan),
+        variables=variables,
+        provenance="\n".join(f"{label:<10} {text}" for label, text in provenance(plan)),
+    )
+
+
+def _files(plan: Plan) -> list[tuple[str, str]]:
+    files = [("serve.sh", "starts the installed engine with the tuned settings")]
+    if plan.launch.image:
+        files = [
+            ("compose.yaml", "the server as a Docker Compose service"),
+            ("docker-run.sh", "the same server as one `docker run`"),
+            *files,
+        ]
+    return [*files, (".env.example", "the variables you may set; copy it to `.env`")]
+
+
+def _variables(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return name, what it is for, and what an empty value means."""
+    launch = plan.launch
+    rows: list[tuple[str, str, str]] = []
+    everything = "compose.yaml, docker-run.sh, serve.sh" if launch.image else "serve.sh"
+    containers = "compose.yaml, docker-run.sh"
+    if launch.model_is_local:
+        rows.append(("MODEL_DIR", everything, "refused; it is the directory of the model"))
+    if needs_hub_token(plan):
+        need = "refused by the hub: the model is gated" if plan.study.model.gated else "anonymous download"
+        rows.append((HUB_TOKEN, everything, need))
+    rows += [(name, everything, "not passed on") for name in launch.secret_env if name != HUB_TOKEN]
+    if launch.image:
+        rows += [
+            ("LLMTUNE_BIND", containers, "127.0.0.1, this machine only"),
+            ("LLMTUNE_PORT", containers, str(launch.port)),
+        ]
+        if not launch.model_is_local:
+            rows.append(("LLMTUNE_HF_CACHE", containers, "a volume of its own; or a directory with downloaded models"))
+    rows += [
+        ("HOST", "serve.sh", "127.0.0.1, this machine only"),
+        ("PORT", "serve.sh", str(launch.port)),
+        (program_variable(launch), "serve.sh", f"{program_name(launch)} from PATH"),
+    ]
+    return rows
+
+
+def _ask(plan: Plan) -> str:
+    body = json.dumps({"max_tokens": 16, "model": plan.launch.served_name, "prompt": "The capital of France is"},
+                      sort_keys=True)
+    url = f"http://127.0.0.1:{plan.launch.port}"
+    return (f"curl -f -sS {url}{plan.launch.health_path}\n"
+            f"curl -f -sS {url}/v1/completions -H 'Content-Type: application/json' -d {shell(body)}")
+
+

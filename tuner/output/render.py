@@ -1,0 +1,47 @@
+"""Templates to text. The only home of jinja2.
+
+Templates print what `tuner.output` gives them and know no engine; every value goes through a filter that fits its
+place (`sh`, `comment`, `md`, `code`, `fenced`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import jinja2
+
+from tuner.output import quoting
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def template_directory() -> Path:
+    """Return the directory of the templates: inside an installed wheel, or at the top of a source tree."""
+    bundled = _PACKAGE / "_bundled" / "templates"
+    return bundled if bundled.is_dir() else _PACKAGE.parent / "templates"
+
+
+def render(template: str, **context: object) -> str:
+    """Fill the template of this name. A name that the template uses and the context lacks is an error.
+
+    The result ends in exactly one newline and has no space at the end of a line.
+    """
+    text = _environment().get_template(template).render(**context)
+    return "\n".join(line.rstrip(" ") for line in text.strip("\n").split("\n")) + "\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template_directory()),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701  (no HTML is made here; each value passes a filter that fits its place)
+    )
+    environment.filters.update(
+        sh=quoting.shell, comment=quoting.comment, md=quoting.md, code=quoting.code, fenced=quoting.fenced,
+    )
+    return environment

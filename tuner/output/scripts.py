@@ -1,0 +1,133 @@
+"""serve.sh and docker-run.sh: the server as one bash command, every word quoted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tuner.domain.engine import LaunchSpec
+from tuner.domain.plan import Plan
+from tuner.errors import OutputError
+from tuner.output.container import HUB_TOKEN, Container, bind, container, needs_hub_token, program_name, with_model
+from tuner.output.header import header_lines
+from tuner.output.quoting import mark, shell, shell_word
+from tuner.output.render import render
+from tuner.output.words import directory_name
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TAKEN = frozenset({"PATH", "HOME", "HOST", "PORT", "MODEL_DIR", "BASH", "ENV", "IFS", "SHELL", "USER", "DOCKER"})
+_VARIABLES = {"model": "model", "host": "host", "port": "port"}
+
+
+class ServeScriptEmitter:
+    """serve.sh: starts the engine that is installed on the machine."""
+
+    name = "serve"
+
+    def files(self, plan: Plan) -> Mapping[str, str]:
+        """Return `serve.sh`."""
+        launch = plan.launch
+        _check_environment(launch)
+        arguments = with_model(launch, mark("model")) if launch.model_is_local else launch.arguments
+        words = (*arguments, *bind(launch, mark("host"), mark("port")))
+        text = render(
+            "serve.sh.j2",
+            header=header_lines(plan),
+            program_variable=program_variable(launch),
+            program=shell(program_name(launch)),
+            program_text=program_name(launch),
+            subcommand=[shell(word) for word in launch.program[1:]],
+            local=launch.model_is_local,
+            model_name=directory_name(launch.model),
+            port=launch.port,
+            exports=[(name, shell(value)) for name, value in sorted(launch.env.items())],
+            secrets=_secrets(plan),
+            lines=argument_lines(words),
+        )
+        return {"serve.sh": text}
+
+
+class DockerRunEmitter:
+    """docker-run.sh: the same server as one `docker run`. Nothing is emitted for a plan without an image."""
+
+    name = "docker-run"
+
+    def files(self, plan: Plan) -> Mapping[str, str]:
+        """Return `docker-run.sh`, or nothing."""
+        box = container(plan)
+        if box is None:
+            return {}
+        _check_environment(plan.launch)
+        text = render(
+            "docker-run.sh.j2",
+            header=header_lines(plan),
+            box=box,
+            model_name=directory_name(plan.launch.model),
+            options=_options(box),
+            secrets=_secrets(plan),
+            lines=argument_lines((*box.entrypoint[1:], *box.command)),
+        )
+        return {"docker-run.sh": text}
+
+
+def program_variable(launch: LaunchSpec) -> str:
+    """Return the name of the variable that says where the program is: `VLLM` for `vllm`."""
+    name = re.sub(r"[^A-Z0-9]+", "_", program_name(launch).upper()).strip("_") or "PROGRAM"
+    if name in _TAKEN or name in launch.env or not _IDENTIFIER.fullmatch(name):
+        name = f"LLMTUNE_{name}"
+    return name
+
+
+def argument_lines(words: Sequence[str]) -> list[str]:
+    """Return quoted words, a flag and the value after it on one line."""
+    lines: list[str] = []
+    open_flag = False
+    for word in words:
+        quoted = shell_word(word, _VARIABLES)
+        is_flag = word.startswith("-")
+        if open_flag and not is_flag:
+            lines[-1] += f" {quoted}"
+            open_flag = False
+        else:
+            lines.append(quoted)
+            open_flag = is_flag and "=" not in word
+    return lines
+
+
+def _options(box: Container) -> list[str]:
+    """Return the options of `docker run`, quoted, one line each."""
+    options = ["--rm", f"--name {shell(box.name)}", f"--stop-timeout {box.stop_grace_s}"]
+    options.append(f'--publish "${{LLMTUNE_BIND:-127.0.0.1}}:${{LLMTUNE_PORT:-{box.port}}}:{box.port}"')
+    if box.devices:
+        options.append(f"--gpus {box.devices}")
+    if box.shared_memory:
+        options.append("--ipc host")
+    if box.model_target:
+        # --mount is read as CSV: a quoted field keeps commas and quotes of the directory's name
+        options.append(f'--mount "type=bind,\\"source=${{model//\\"/\\"\\"}}\\",target={box.model_target},readonly"')
+    if box.hub_cache:
+        options.append(f'--volume "${{LLMTUNE_HF_CACHE:-llmtune-hf-cache}}:{box.hub_cache}"')
+    options.append(f"--volume {shell(':'.join(box.engine_cache))}")
+    options += [f"--env {shell(f'{name}={value}')}" for name, value in box.env.items()]
+    options += [f"--env {name}" for name in ((HUB_TOKEN, *box.pass_env) if box.hub_token else box.pass_env)]
+    options += [
+        f"--health-cmd {shell(f'curl -f -sS {shell(box.health_url)}')}",
+        "--health-interval 10s", "--health-timeout 10s", "--health-retries 6",
+        f"--health-start-period {box.start_period_s}s",
+    ]
+    if box.entrypoint:
+        options.append(f"--entrypoint {shell(box.entrypoint[0])}")
+    return options
+
+
+def _secrets(plan: Plan) -> tuple[str, ...]:
+    """Return names of variables that the server reads from the caller's environment."""
+    names = dict.fromkeys(name for name in plan.launch.secret_env if name != HUB_TOKEN)
+    return (HUB_TOKEN, *names) if needs_hub_token(plan) else tuple(names)
+
+
+def _check_environment(launch: LaunchSpec) -> None:
+    for name in (*launch.env, *launch.secret_env):
+        if not _IDENTIFIER.fullmatch(name):
+            raise OutputError(f"a shell cannot set an environment variable named {name!r}",
+                              hint="names are letters, digits and _, and do not start with a digit")
