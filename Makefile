@@ -55,7 +55,7 @@ demo-model: $(MODEL_READY)  ## a small model with random weights, made here, not
 
 $(TOOLS_READY): pyproject.toml tuner/__init__.py constraints/dev.txt
 	$(call make_venv,$(VENV))
-	@echo "Installing llmtune and its tools in $(VENV) (under a minute) ..."
+	@echo "Installing llmtune and its tools in $(VENV) (about a minute) ..."
 	@$(PY) $(PIP_INSTALL) --require-hashes -r constraints/dev.txt
 	@$(PY) $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
