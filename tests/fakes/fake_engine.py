@@ -5,6 +5,7 @@
 Standard library only. A fault is NAME[:ARGUMENT][@SECONDS after the start]:
 
     exit:CODE            end with this code
+    say:TEXT             log a line
     killed               end by SIGKILL, as the kernel's out-of-memory killer does
     oom                  log a GPU out-of-memory error as vLLM does, end with 1
     refuse:TEXT          log `ValueError: TEXT` and the engine core's last words, end with 1
@@ -104,6 +105,8 @@ class Engine:
         argument = self.faults[name][0]
         if name == "exit":
             leave(int(argument or 1))
+        elif name == "say":
+            log(argument)
         elif name == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         elif name == "oom":
@@ -126,7 +129,7 @@ class Engine:
         tasks = {
             asyncio.create_task(self.misbehave(name, at))
             for name, (_, at) in self.faults.items()
-            if name in ("exit", "killed", "oom", "refuse", "fatal-line-but-alive", "flood")
+            if name in ("exit", "say", "killed", "oom", "refuse", "fatal-line-but-alive", "flood")
         }
         log("Starting to load model " + self.options.model)
         await asyncio.sleep(self.faults.number("slow-start", 0.2))

@@ -42,7 +42,8 @@ class Teardown(Record):
     """How a server ended. Times in seconds.
 
     `engine_s` is the engine's own: from the request to stop until its tree was gone. `check_s` is llmtune's: looking
-    for leftovers and waiting for the port. `forced` says that SIGKILL was needed, `left` names pids that would not go.
+    for leftovers and waiting for the port. `forced` says that SIGKILL was needed, `left` names pids that would not go,
+    `lost_log_bytes` is output that could not be written (a full disk).
     """
 
     engine_s: float
@@ -50,6 +51,7 @@ class Teardown(Record):
     forced: bool
     left: tuple[int, ...]
     port_free: bool
+    lost_log_bytes: int = 0
 
     @property
     def clean(self) -> bool:

@@ -1,6 +1,6 @@
 """The guard: a small program between llmtune and the engine, so that no process is ever left behind.
 
-It is run as a file (`python -I -S guard.py`), imports the standard library only and takes its environment as the
+It is run by `python -I -S -c`, so it and what it imports use the standard library only; its environment becomes the
 engine's. It starts the engine in a session of its own, reads its output, takes secrets out of it and appends it to the
 log. As a child subreaper it inherits every orphan of the tree. It ends the tree (SIGTERM to the engine's group, a
 grace, SIGKILL until nothing is left) when it is told to, when llmtune is gone in whatever way, and when the engine's
@@ -21,132 +21,18 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import select
 import signal
-import sys
 import time
-from typing import NamedTuple
+
+from tuner.runtime.processes import Process, descendants, process_table, read_process, send_signal
+from tuner.runtime.redact import Redactor
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CANNOT_START = 125
 ORPHAN_GRACE_S = 2.0
 GIVE_UP_S = 10.0
-LONGEST_PIECE = 65536
-SHORTEST_SECRET = 6
-MASK = b"[redacted]"
-
-_TOKENS = re.compile(
-    rb"(?<![A-Za-z0-9_-])(?:hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{16,}|sk-(?=[A-Za-z_-]*[0-9A-Z])[A-Za-z0-9_-]{16,}"
-    rb"|nvapi-[A-Za-z0-9_-]{16,}|gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,})"
-    rb"|(?<=Bearer )[A-Za-z0-9._~+/=-]{8,}"
-    rb"|(?:(?<=password=)|(?<=api_key=)|(?<=api-key=))[^\s\"',;&)]{6,}"
-)
-
-
-class Process(NamedTuple):
-    """One row of the kernel's process table; `created` in clock ticks since boot."""
-
-    pid: int
-    parent: int
-    group: int
-    session: int
-    state: str
-    created: float
-    cpu_ticks: int
-    waited_cpu_ticks: int
-
-
-def read_process(pid: int) -> Process | None:
-    """Read /proc/<pid>/stat; None when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  (pathlib costs the guard start-up time)
-            text = file.read()
-    except OSError:
-        return None
-    fields = text[text.rindex(b")") + 2 :].split()
-    number = [int(field) for field in fields[1:20]]
-    return Process(
-        pid=pid,
-        parent=number[0],
-        group=number[1],
-        session=number[2],
-        state=fields[0].decode(),
-        created=float(number[18]),
-        cpu_ticks=number[10] + number[11],
-        waited_cpu_ticks=number[12] + number[13],
-    )
-
-
-def process_table() -> dict[int, Process]:
-    """Every process that can be seen now, by pid."""
-    rows = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
-    return {row.pid: row for row in rows if row is not None}
-
-
-def descendants(table: dict[int, Process], roots: set[int]) -> dict[int, Process]:
-    """Rows of `table` whose chain of parents reaches one of `roots`; the roots themselves are not among them."""
-    children: dict[int, list[Process]] = {}
-    for row in table.values():
-        children.setdefault(row.parent, []).append(row)
-    found: dict[int, Process] = {}
-    waiting = list(roots)
-    while waiting:
-        for row in children.get(waiting.pop(), ()):
-            if row.pid not in found and row.pid not in roots:
-                found[row.pid] = row
-                waiting.append(row.pid)
-    return found
-
-
-def send_signal(process: Process, number: int) -> None:
-    """Signal exactly this process: a pid that meanwhile names another one is left alone."""
-    with contextlib.suppress(OSError):
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            now = read_process(process.pid)
-            if now is not None and now.created == process.created:
-                signal.pidfd_send_signal(descriptor, number)
-        finally:
-            os.close(descriptor)
-
-
-class Redactor:
-    """Takes secrets out of a stream of bytes: the given values, and whatever is shaped like a token.
-
-    It works on whole lines, so a secret is found however the writes were cut.
-    """
-
-    def __init__(self, secrets: list[bytes]) -> None:
-        lines = {line.strip() for secret in secrets for line in secret.splitlines()}
-        self._secrets = sorted((line for line in lines if len(line) >= SHORTEST_SECRET), key=len, reverse=True)
-        self._held = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """Take the next bytes and return what may be written now."""
-        data = self._held + data
-        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        if len(data) - end > LONGEST_PIECE:
-            # A blank ends every token. A piece without one is no log text and could hide half a secret: left out.
-            blank = data.rfind(b" ", end) + 1
-            if not blank:
-                self._held = b""
-                return self.clean(data[:end]) + b"[%d bytes without a break left out]\n" % (len(data) - end)
-            end = blank
-        self._held = data[end:]
-        return self.clean(data[:end])
-
-    def finish(self) -> bytes:
-        """Return the last, unfinished line."""
-        rest, self._held = self._held, b""
-        return self.clean(rest)
-
-    def clean(self, text: bytes) -> bytes:
-        """Return `text` with every secret masked."""
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        return _TOKENS.sub(MASK, text)
 
 
 class Log:
@@ -434,7 +320,3 @@ def main() -> int:
         return guard.watch()
     finally:
         guard.kill()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

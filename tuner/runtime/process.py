@@ -22,12 +22,14 @@ from tuner.errors import EngineError, OutputError
 from tuner.runtime import ports, tree
 from tuner.runtime.base import HANDLE_FILE, LOG_FILE, Handle, Listener, Teardown
 from tuner.runtime.environment import engine_environment
-from tuner.runtime.guard import GIVE_UP_S, ORPHAN_GRACE_S, Process, read_process
+from tuner.runtime.guard import GIVE_UP_S, ORPHAN_GRACE_S
+from tuner.runtime.processes import Process, read_process
 
 START_LIMIT_S = 60.0
 PORT_LIMIT_S = 5.0
 # Appended, never put in front: the standard library must keep its names. Imported, so that its byte code is cached.
-_GUARD = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import guard; sys.exit(guard.main())"
+_HOME = str(Path(__file__).parents[2])
+_GUARD = f"import sys; sys.path.append({_HOME!r}); from tuner.runtime.guard import main; sys.exit(main())"
 
 
 class ProcessServer:
@@ -170,6 +172,7 @@ class ProcessServer:
             forced=self._gone is None or bool(self._gone["forced"]),
             left=tuple(left),
             port_free=free,
+            lost_log_bytes=int(str(self._gone["lost_bytes"])) if self._gone else 0,
         )
         if interrupted:
             raise KeyboardInterrupt

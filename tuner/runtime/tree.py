@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tuner.runtime.base import Handle, Listener
-from tuner.runtime.guard import Process, descendants, process_table, read_process, send_signal
+from tuner.runtime.processes import Process, descendants, process_table, read_process, send_signal
 
 MARK = "LLMTUNE_LAUNCH"
 KILL_LIMIT_S = 10.0
