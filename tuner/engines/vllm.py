@@ -244,15 +244,19 @@ def _patterns() -> tuple[tuple[FailureKind, re.Pattern[str]], ...]:
 
 
 def _root_cause(log: str) -> tuple[FailureKind, str] | None:
-    lines = [_strip_prefix(line) for line in log.splitlines()]
+    lines = [text for line in log.splitlines() if (text := _complaint(line))]
     for kind, pattern in _patterns():
         for line in lines:
             match = pattern.search(line)
             if match:
-                return kind, (match[1] or match[0]).strip()[:400]
+                text = match[1] if pattern.groups and match[1] else match[0]
+                return kind, re.sub(r" \[type=\w+, input_value=.*$", "", text).strip()[:400]
     return None
 
 
-def _strip_prefix(line: str) -> str:
-    """Drop `(EngineCore pid=1) ERROR 12-01 13:44:24 [core.py:1] ` in front of a message."""
-    return re.sub(r"^(?:\([\w ./-]+ pid=\d+\) ?)?(?:(?:ERROR|INFO|WARNING) [\d-]+ [\d:]+ \[[^\]]*\] ?)?", "", line)
+def _complaint(line: str) -> str | None:
+    """Drop `(EngineCore pid=1) ERROR 12-01 13:44:24 [core.py:1] ` in front; None for what is only said in passing."""
+    match = re.match(r"^(?:\([\w ./-]+ pid=\d+\) ?)?(?:(ERROR|INFO|WARNING|DEBUG)[: ][^\[]*\[[^\]]*\] ?)?", line)
+    if match is None or match[1] in ("INFO", "WARNING", "DEBUG"):
+        return None
+    return line[match.end() :].strip() or None

@@ -73,3 +73,19 @@ def workload_preset(name: str) -> Workload:
             hint=f"a preset ({', '.join(table)}), a short form such as 512x256@c64, or a YAML file",
         )
     return Workload(name=name, **{key: value for key, value in entry.items() if key != "why"})
+
+
+def architecture_problem(engine: str, version: str, architecture: str) -> tuple[str, bool] | None:
+    """Say what speaks against an architecture: (reason, certain), or None. Known for the release the table was read from.
+
+    Uncertain means that the engine may still serve it through its generic back end.
+    """
+    table = data(f"{engine}/architectures.json")
+    removed = table["removed_after"].get(architecture)
+    if removed is not None and parse_version(version) > parse_version(removed):
+        return f"{engine} {removed} was the last release that serves {architecture}", True
+    if removed is not None or architecture in table["generate"]:
+        return None
+    generates = architecture.endswith(("ForCausalLM", "ForConditionalGeneration"))
+    reason = f"{architecture} is not among the architectures of {engine} {table['version']} that generate text"
+    return reason, not generates

@@ -67,9 +67,7 @@ def parse_serve(words: list[str], *, engine: str, version: str, where: str) -> R
     ignored: list[str] = []
     model: str | None = None
     for name, value in _pairs(arguments, table):
-        if name is None:
-            model = str(value)
-        elif name == "model":
+        if name is None or name == "model":
             model = str(value)
         elif name in _IGNORED:
             ignored.append(f"--{name}")

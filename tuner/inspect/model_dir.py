@@ -89,7 +89,8 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _spec(config: dict[str, Any], *, source: str = "directory", **known: Any) -> ModelSpec:  # noqa: ANN401
-    text = config.get("text_config") if isinstance(config.get("text_config"), dict) else {}
+    nested = config.get("text_config")
+    text: dict[str, Any] = nested if isinstance(nested, dict) else {}
 
     def first(*names: str) -> Any:  # noqa: ANN401  (config.json is dynamic)
         return next((part[name] for name in names for part in (config, text) if part.get(name) is not None), None)

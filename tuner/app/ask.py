@@ -1,0 +1,121 @@
+"""What a user can ask of `optimize`, from options and from a study file, before anything is resolved."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from tuner.domain.record import Record
+from tuner.errors import UsageError
+from tuner.facts.located import load_document
+
+OPTION = "option"
+
+
+class Ask(Record):
+    """Every value as it was given; None is not given. The keys are those of a study file."""
+
+    model: str | None = None
+    model_name: str | None = None
+    engine: str | None = None
+    engine_command: str | None = None
+    image: str | None = None
+    space: str | None = None
+    set: tuple[str, ...] = ()
+    workload: str | None = None
+    requests: int | None = Field(default=None, ge=1)
+    slo: str | None = None
+    objective: str | None = None
+    baseline: str | None = None
+    trials: int | None = Field(default=None, ge=1)
+    budget: str | None = None
+    finalists: int | None = Field(default=None, ge=1)
+    verify_rounds: int | None = Field(default=None, ge=2)
+    start_timeout: str | None = None
+    study: str | None = None
+    storage: str | None = None
+    out: str | None = None
+    seed: int | None = None
+
+
+def merge(options: Ask, study_file: Path | None) -> tuple[Ask, dict[str, str]]:
+    """Lay the options over the study file, and say where each value came from.
+
+    Paths in a study file are relative to it.
+
+    Raises:
+        SpaceError: a study file that is wrong, with file and line.
+
+    """
+    sources = {name: OPTION for name in options.model_fields_set if getattr(options, name) not in (None, ())}
+    if study_file is None:
+        return options, sources
+    document = load_document(study_file)
+    if not isinstance(document.data, dict):
+        raise document.error((), "a study file is a mapping of the options of optimize")
+    raw = {str(key).replace("-", "_"): value for key, value in document.data.items()}
+    raw.pop("schema_version", None)
+    if isinstance(raw.get("set"), dict):
+        raw["set"] = [f"{flag}={_text(value)}" for flag, value in raw["set"].items()]
+    try:
+        base = Ask.model_validate(raw)
+    except ValidationError as error:
+        raise document.invalid(error) from None
+    values = base.model_dump(exclude_none=True)
+    for name in ("space", "baseline", "workload", "model", "out"):
+        text = values.get(name)
+        beside = study_file.parent / text if isinstance(text, str) else None
+        if beside is not None and beside.exists():
+            values[name] = str(beside)
+    for name in base.model_fields_set:
+        sources.setdefault(name, f"{study_file.name}:{document.line((name,))}")
+    given = {name: value for name, value in options.model_dump().items() if value not in (None, ())}
+    if base.set and options.set:
+        given["set"] = (*base.set, *options.set)
+    return Ask.model_validate({**values, **given}), sources
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "unset"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def command(ask: Ask) -> str:
+    """Return the normalised command that asks the same: fixed order, names of files without their place."""
+    words = ["llmtune", "optimize"]
+    for name in Ask.model_fields:
+        value = getattr(ask, name)
+        if name in ("engine_command", "storage", "out") or value in (None, ()):
+            continue
+        option = f"--{name.replace('_', '-')}"
+        values = value if isinstance(value, tuple) else (value,)
+        for item in values:
+            text = str(item)
+            is_path = name in ("model", "space", "baseline", "workload") and text.startswith(("/", "~", "../"))
+            words += [option, shlex.quote(Path(text).name if is_path else text)]
+    return " ".join(words)
+
+
+def seconds(text: str, option: str) -> float:
+    """Read a duration such as `90s`, `20m`, `2h` or `1h30m`.
+
+    Raises:
+        UsageError: not a duration.
+
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    total, number = 0.0, ""
+    for char in text.strip().lower():
+        if char.isdigit() or char == ".":
+            number += char
+        elif char in units and number:
+            total, number = total + float(number) * units[char], ""
+        else:
+            number = "bad"
+            break
+    if number or total <= 0:
+        raise UsageError(f"{option} {text!r} is not a duration", hint="write 90s, 20m, 2h or 1h30m")
+    return total

@@ -1,0 +1,72 @@
+"""What the study is going to do and how long it may take, before it does it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+from tuner.app.events import WorkPlan
+from tuner.app.resolve import Resolved
+from tuner.domain.engine import EngineConfig
+from tuner.domain.study import StudySpec
+from tuner.domain.trial import Measured, Trial
+from tuner.domain.workload import ClosedLoop
+from tuner.search.screen import screen
+
+_COUNT_AT_MOST = 20_000
+_START_GUESS_S = 60.0
+_TOKENS_PER_S_GUESS = 20.0
+
+
+def work_plan(resolved: Resolved, trials: Sequence[Trial]) -> WorkPlan:
+    """Count the space, what is ruled out and why, the starts to come, and estimate the time."""
+    spec, space = resolved.spec, resolved.space
+    reasons: Counter[str] = Counter()
+    seen: set[str] = set()
+    for point in itertools.islice(space.points(), _COUNT_AT_MOST):
+        config = space.config(point)
+        if config.key in seen:
+            continue
+        seen.add(config.key)
+        ruled_out = screen(config, spec.model, spec.hardware)
+        if ruled_out is not None:
+            reasons[ruled_out.reason] += 1
+    whole = space.size <= _COUNT_AT_MOST
+    searching = min(spec.budget.trials, len(seen) - sum(reasons.values())) if whole else spec.budget.trials
+    finals = (1 + spec.budget.finalists) * spec.budget.verify_rounds
+    done = sum(trial.outcome.kind != "infeasible" for trial in trials)
+    starts = max(0, searching - done) + finals
+    return WorkPlan(
+        spec=spec,
+        size=len(seen) if whole else space.size,
+        ruled_out=sum(reasons.values()) if whole else None,
+        counted=len(seen),
+        examples=tuple(f"{reason} ({count} points)" for reason, count in reasons.most_common(3)),
+        closed=space.closed,
+        starts=starts,
+        seconds=starts * (trial_seconds(trials) or guess_seconds(spec, space.config({}))),
+        known=done,
+        notes=resolved.notes,
+    )
+
+
+def trial_seconds(trials: Sequence[Trial]) -> float | None:
+    """Mean duration of the trials that were launched so far, in seconds; None before the first."""
+    durations = [
+        sum(phase.seconds for phase in trial.phases) for trial in trials if isinstance(trial.outcome, Measured)
+    ]
+    return sum(durations) / len(durations) if durations else None
+
+
+def guess_seconds(spec: StudySpec, config: EngineConfig) -> float:
+    """Guess the duration of one trial before any was measured. PREDICTED, from rules of thumb."""
+    size = spec.model.weight_bytes or 2 * (spec.model.parameters or 0)
+    start = _START_GUESS_S + size / 1e9 + (0 if config.get("enforce-eager") else 45)
+    arrivals = spec.workload.arrivals
+    if isinstance(arrivals, ClosedLoop):
+        rounds = -(-spec.workload.requests // arrivals.concurrency)
+        load = rounds * spec.workload.output_tokens.longest / _TOKENS_PER_S_GUESS
+    else:
+        load = spec.workload.requests / arrivals.rate_per_s
+    return start + load

@@ -1,0 +1,288 @@
+"""From what the user asked to the frozen question: model, hardware, engine, workload, space and pins, all checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from pydantic import ValidationError
+
+from tuner.app.ask import Ask, command, seconds
+from tuner.domain.engine import EngineConfig, Setting
+from tuner.domain.hardware import Hardware
+from tuner.domain.model import ModelSpec
+from tuner.domain.slo import Slo, parse_slo
+from tuner.domain.space import SearchSpace
+from tuner.domain.study import Budget, EngineInstall, Objective, StudySpec
+from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Workload
+from tuner.engines import ENGINES
+from tuner.errors import HardwareError, ModelError, UsageError
+from tuner.facts.catalog import architecture_problem, model_by_alias, model_by_hub_id, workload_preset
+from tuner.facts.flags import flag_table
+from tuner.facts.located import load_document
+from tuner.facts.read import bundled
+from tuner.inspect.command import parse_value, read_baseline
+from tuner.inspect.model_dir import cached_config, read_model_dir, with_config
+from tuner.runtime.detect import detect_engine, detect_hardware
+from tuner.search.spaces import UNSET, OpenSpace, load_space, open_space
+
+_SHORT = re.compile(r"^(\d+)x(\d+)(?:@(?:c(\d+)|(\d+(?:\.\d+)?)/s))?$")
+_DEFAULT_TRIALS, _DEFAULT_FINALISTS, _DEFAULT_ROUNDS = 20, 2, 3
+_DEFAULTED = ("engine", "workload", "objective", "trials", "finalists", "verify_rounds", "out", "seed")
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The question, the space as it is open here, and what is worth saying before the start."""
+
+    spec: StudySpec
+    space: OpenSpace
+    notes: tuple[str, ...]
+    out: Path
+    storage: str | None
+    command: str
+
+
+def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
+    """Turn an `Ask` into a checked question.
+
+    Raises:
+        LlmtuneError: of the kind that fits what is wrong; nothing has been started or written.
+
+    """
+    if ask.model is None:
+        raise UsageError("no model", hint="say --model NAME, or name it in a study file")
+    engine_name = ask.engine or "vllm"
+    if engine_name not in ENGINES:
+        raise UsageError(f"unknown engine {engine_name!r}", hint=f"one of: {', '.join(ENGINES)}")
+    model = resolve_model(ask.model, ask.model_name)
+    workload = resolve_workload(ask.workload or "chat", ask.requests)
+    slo = parse_slo(ask.slo) if ask.slo else Slo()
+    objective = _objective(ask.objective, slo)
+    hardware = detect_hardware()
+    install = detect_engine(engine_name, ask.engine_command)
+    if ask.image:
+        install = install.model_copy(update={"image": _pinned(ask.image)})
+    notes = _check_possible(model, hardware, install)
+    space_path = Path(ask.space) if ask.space else bundled("search_spaces") / f"{engine_name}.yaml"
+    space = load_space(space_path, install.version)
+    pins, left = _pins(ask.set, engine_name, install.version)
+    opened = open_space(space, version=install.version, model=model, hardware=hardware, pins=pins, left=left)
+    baseline, more = _baseline(ask, model, install, pins, left)
+    _check_length(workload, model, pins)
+    budget = Budget(
+        trials=ask.trials or _DEFAULT_TRIALS,
+        seconds=seconds(ask.budget, "--budget") if ask.budget else None,
+        finalists=ask.finalists or _DEFAULT_FINALISTS,
+        verify_rounds=ask.verify_rounds or _DEFAULT_ROUNDS,
+        start_timeout_s=seconds(ask.start_timeout, "--start-timeout") if ask.start_timeout else None,
+    )
+    spec = StudySpec(
+        name=ask.study or "unnamed",
+        model=model,
+        hardware=hardware,
+        engine=install,
+        workload=workload,
+        slo=slo,
+        objective=objective,
+        space=space,
+        pins=pins,
+        baseline=baseline,
+        budget=budget,
+        seed=ask.seed or 0,
+        sources=_sources(sources, ask, space),
+    )
+    if ask.study is None:
+        spec = spec.model_copy(
+            update={"name": f"{workload.name}-{spec.question[:8]}".replace("@", "-").replace("/", "-")}
+        )
+    return Resolved(
+        spec=spec,
+        space=opened,
+        notes=(*notes, *more),
+        out=Path(ask.out or "outputs"),
+        storage=ask.storage,
+        command=command(ask),
+    )
+
+
+def resolve_model(text: str, name: str | None) -> ModelSpec:
+    """Resolve a directory, an alias (exact match) or a hub id.
+
+    Raises:
+        ModelError: none of these, or a broken directory.
+
+    """
+    path = Path(text).expanduser()
+    if path.is_dir() or text.startswith((".", "/", "~")):
+        return read_model_dir(path, requested=text, name=name)
+    model = model_by_alias(text) or model_by_hub_id(text)
+    if model.architecture is None:
+        config = cached_config(model.location)
+        model = with_config(model, config) if config else model
+    return model.model_copy(update={"name": name}) if name else model
+
+
+def resolve_workload(text: str, requests: int | None) -> Workload:
+    """Resolve a preset, a YAML file, or a short form: `512x256`, `512x256@c64`, `512x256@10/s`.
+
+    Raises:
+        UsageError: none of these.
+        SpaceError: a file that is wrong.
+
+    """
+    short = _SHORT.match(text)
+    if short:
+        arrivals = OpenLoop(rate_per_s=float(short[4])) if short[4] else ClosedLoop(concurrency=int(short[3] or 64))
+        parallel = arrivals.concurrency if isinstance(arrivals, ClosedLoop) else int(arrivals.rate_per_s * 10)
+        workload = Workload(
+            name=text,
+            input_tokens=Fixed(tokens=int(short[1])),
+            output_tokens=Fixed(tokens=int(short[2])),
+            arrivals=arrivals,
+            requests=requests or max(32, 6 * parallel),
+            warmup_requests=min(parallel, 64),
+        )
+    elif Path(text).suffix in (".yaml", ".yml"):
+        workload = _workload_file(Path(text))
+    else:
+        workload = workload_preset(text)
+    return workload.model_copy(update={"requests": requests}) if requests else workload
+
+
+def _workload_file(path: Path) -> Workload:
+    document = load_document(path)
+    if not isinstance(document.data, dict):
+        raise document.error((), "a workload is a mapping with input_tokens, output_tokens and arrivals")
+    raw = {key: value for key, value in document.data.items() if key not in ("schema_version", "why")}
+    try:
+        return Workload.model_validate({"name": path.stem, **raw})
+    except ValidationError as error:
+        raise document.invalid(error) from None
+
+
+def _objective(text: str | None, slo: Slo) -> Objective:
+    known: tuple[Objective, ...] = get_args(Objective)
+    if text is None:
+        return "output_tokens_per_s"
+    for objective in known:
+        if text.replace("-", "_") == objective:
+            if objective == "goodput_per_s" and not slo.limits:
+                raise UsageError("goodput counts requests that keep an SLO, and there is none", hint="add --slo")
+            return objective
+    raise UsageError(f"unknown objective {text!r}", hint=f"one of: {', '.join(known)}")
+
+
+def _pinned(image: str) -> str:
+    tag = image.rsplit("/", 1)[-1]
+    if "@sha256:" not in image and (":" not in tag or tag.endswith((":latest", ":nightly"))):
+        raise UsageError(f"--image {image}: not pinned", hint="give a tag of one release or a digest, never latest")
+    return image
+
+
+def _check_possible(model: ModelSpec, hardware: Hardware, install: EngineInstall) -> tuple[str, ...]:
+    notes: list[str] = []
+    if install.build == "cuda" and hardware.kind == "cpu":
+        raise HardwareError(
+            f"{install.engine} {install.version} here is the CUDA build, and this machine has no NVIDIA GPU",
+            hint="run this where the GPUs are, or tune on the CPU with the CPU build (--engine-command)",
+        )
+    size = model.weight_bytes or 2 * (model.parameters or 0)
+    if hardware.kind == "cpu" and hardware.memory_bytes and size > hardware.memory_bytes:
+        raise HardwareError(
+            f"{model.name} has {size / _GIB:.0f} GiB of weights (PREDICTED from its size), this machine has no GPU and "
+            f"{hardware.memory_bytes / _GIB:.0f} GiB of memory",
+            hint="run this where the GPUs are; --dry-run there shows what fits before anything is started",
+        )
+    if model.architecture is None:
+        notes.append(
+            f"the architecture of {model.location} is not known here, so fewer mistakes are caught before a launch"
+        )
+    else:
+        problem = architecture_problem(install.engine, install.version, model.architecture)
+        if problem and problem[1]:
+            raise ModelError(problem[0], hint="choose a model that this engine serves")
+        if problem:
+            notes.append(f"{problem[0]}; its generic back end may serve it")
+    if not flag_table(install.engine, install.version).exact:
+        notes.append(
+            f"{install.engine} {install.version} is newer than the flags llmtune knows; the newest known are used"
+        )
+    if hardware.kind == "cuda" and install.build == "cpu":
+        notes.append("this is the engine's CPU build, and the GPUs stay idle")
+    return tuple(notes)
+
+
+def _pins(texts: tuple[str, ...], engine: str, version: str) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    pins: dict[str, Setting] = {}
+    left: list[str] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--set {text!r} has no value", hint="write --set flag=value, e.g. --set max-num-seqs=64")
+        if name.startswith("env:"):
+            ENGINES[engine].check(name, value, version)
+            pins[name] = Setting(flag=name, value=value, source="user", why="set by you")
+            continue
+        flag = flag_table(engine, version).require(name)
+        if value == UNSET:
+            left.append(flag.name)
+            continue
+        parsed = parse_value(flag, value)
+        ENGINES[engine].check(flag.name, parsed, version)
+        pins[flag.name] = Setting(flag=flag.name, value=parsed, source="user", why="set by you")
+    return tuple(pins.values()), tuple(left)
+
+
+def _baseline(
+    ask: Ask, model: ModelSpec, install: EngineInstall, pins: tuple[Setting, ...], left: tuple[str, ...]
+) -> tuple[EngineConfig | None, tuple[str, ...]]:
+    if ask.baseline is None:
+        return None, ()
+    read = read_baseline(ask.baseline, engine=install.engine, version=install.version)
+    notes: list[str] = []
+    served = read.model
+    if served and not _same_model(served, model, ask.model):
+        raise UsageError(
+            f"the baseline serves {served}, but --model is {model.location}",
+            hint="compare settings of one model; name the same one in both",
+        )
+    for setting in read.config.settings:
+        ENGINES[install.engine].check(setting.flag, setting.value, install.version)
+    if read.ignored:
+        notes.append(f"left out of the baseline, because llmtune sets them: {', '.join(read.ignored)}")
+    missing = [pin for pin in pins if read.config.get(pin.flag) is None]
+    clash = [pin.flag for pin in pins if read.config.get(pin.flag) not in (None, pin.value)]
+    if clash:
+        notes.append(f"the baseline keeps its own {', '.join(clash)}")
+    del left
+    return read.config.with_settings(*missing), tuple(notes)
+
+
+def _same_model(served: str, model: ModelSpec, requested: str | None) -> bool:
+    if served in (model.location, requested, model.name):
+        return True
+    return model.is_local and Path(served).name == Path(model.location).name
+
+
+def _check_length(workload: Workload, model: ModelSpec, pins: tuple[Setting, ...]) -> None:
+    pinned = next((pin.value for pin in pins if pin.flag == "max-model-len"), None)
+    context = pinned if isinstance(pinned, int) else model.max_context
+    if context is not None and workload.longest > context:
+        raise UsageError(
+            f"the longest request of workload {workload.name} has {workload.longest} tokens, "
+            f"the context length is {context}",
+            hint="choose a shorter workload or a longer context",
+        )
+
+
+def _sources(given: dict[str, str], ask: Ask, space: SearchSpace) -> dict[str, str]:
+    sources = {**dict.fromkeys(_DEFAULTED, "default"), "hardware": "detected", "engine_version": "detected"}
+    sources |= {"model_architecture": "config.json or the model table", "space": f"bundled {space.origin}"}
+    sources |= given
+    if ask.workload and "workload" in given and not _SHORT.match(ask.workload):
+        sources["workload"] = f"{given['workload']}, preset or file {Path(ask.workload).name}"
+    return sources

@@ -1,0 +1,111 @@
+"""`llmtune optimize`: options, and the way from them to a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Text = str | None
+Count = int | None
+
+
+def optimize(
+    model: Annotated[
+        Text, typer.Option("--model", help="Directory with config.json, hub id, or short name (llmtune models).")
+    ] = None,
+    workload: Annotated[
+        Text,
+        typer.Option(
+            "--workload",
+            help="Preset (chat, rag, summarize, code, agent, batch), YAML file, or short form 512x256@c64, "
+            "512x256@10/s. Default: chat.",
+        ),
+    ] = None,
+    slo: Annotated[
+        Text, typer.Option("--slo", help='Limits, e.g. "p95 ttft<=300ms, p95 itl<=40ms, error_rate<=0.1%".')
+    ] = None,
+    objective: Annotated[
+        Text,
+        typer.Option(
+            "--objective",
+            help="output_tokens_per_s (default), requests_per_s, goodput_per_s, p95_ttft, p95_itl, p95_e2e, mean_e2e.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Text,
+        typer.Option(
+            "--baseline", help='Your present command ("vllm serve ...") or a file with it: trial 1, and the bar.'
+        ),
+    ] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Pin a setting in every trial: flag=value, env:NAME=value, flag=unset. Repeatable."),
+    ] = None,
+    space: Annotated[Text, typer.Option("--space", help="Search space (YAML); default: the engine's own.")] = None,
+    trials: Annotated[Count, typer.Option("--trials", min=1, help="Configurations to launch. Default: 20.")] = None,
+    budget: Annotated[Text, typer.Option("--budget", help="Time for search and verification, e.g. 2h.")] = None,
+    finalists: Annotated[Count, typer.Option("--finalists", min=1, help="Best ones to verify. Default: 2.")] = None,
+    verify_rounds: Annotated[
+        Count, typer.Option("--verify-rounds", min=2, help="Fresh servers for each finalist. Default: 3.")
+    ] = None,
+    requests: Annotated[Count, typer.Option("--requests", min=1, help="Measured requests of a trial.")] = None,
+    study: Annotated[Text, typer.Option("--study", help="Name of the study; the same name goes on with it.")] = None,
+    study_file: Annotated[
+        Path | None, typer.Option("--study-file", help="YAML file with any of these options.", dir_okay=False)
+    ] = None,
+    storage: Annotated[
+        Text, typer.Option("--storage", help="Optuna storage URL; default: a journal file in the study's folder.")
+    ] = None,
+    out: Annotated[Text, typer.Option("--out", help="Where studies and plans go. Default: outputs.")] = None,
+    seed: Annotated[Count, typer.Option("--seed", help="Seed of search and workload. Default: 0.")] = None,
+    engine: Annotated[Text, typer.Option("--engine", help="Inference engine. Default: vllm.")] = None,
+    engine_command: Annotated[
+        Text, typer.Option("--engine-command", help="The engine's program, e.g. /opt/vllm/bin/vllm; default: on PATH.")
+    ] = None,
+    image: Annotated[
+        Text, typer.Option("--image", help="Image for the deployment files; default: the release's own.")
+    ] = None,
+    model_name: Annotated[Text, typer.Option("--model-name", help="Name that clients use for the model.")] = None,
+    start_timeout: Annotated[
+        Text, typer.Option("--start-timeout", help="Longest start, e.g. 20m; default: by size of the model.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and what is ruled out; start nothing.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more: reasons, phases, log tails.")] = False,
+) -> None:
+    """Find the settings that serve your traffic best by starting the real engine, and write their deployment files."""
+    from tuner.app.ask import Ask, merge
+    from tuner.cli.run import dry, live
+
+    ask = Ask(
+        model=model,
+        workload=workload,
+        slo=slo,
+        objective=objective,
+        baseline=baseline,
+        set=tuple(set or ()),
+        space=space,
+        trials=trials,
+        budget=budget,
+        finalists=finalists,
+        verify_rounds=verify_rounds,
+        requests=requests,
+        study=study,
+        storage=storage,
+        out=out,
+        seed=seed,
+        engine=engine,
+        engine_command=engine_command,
+        image=image,
+        model_name=model_name,
+        start_timeout=start_timeout,
+    )
+    merged, sources = merge(ask, study_file)
+    if dry_run:
+        dry(merged, sources, as_json=json, verbose=verbose)
+    else:
+        live(merged, sources, as_json=json, verbose=verbose)
