@@ -77,8 +77,12 @@ class Measurement(Record):
     itl_ms: LatencySummary | None
     tpot_ms: LatencySummary | None
     e2e_ms: LatencySummary | None
+    limits: dict[str, Estimate] = Field(default_factory=dict)
+    """What each limit of the SLO came to, by `Limit.text`; a limit without samples is missing."""
     client_lag_ms: float
     client_cpu_share: float
+    stopped: str | None = None
+    """Why the run ended before all its requests were done."""
     warnings: tuple[MeasureWarning, ...] = ()
 
 

@@ -1,0 +1,82 @@
+"""What a study optimises, and what it must keep."""
+
+from __future__ import annotations
+
+from typing import Literal, assert_never
+
+from tuner.domain.slo import Limit, Slo
+from tuner.domain.study import Objective
+from tuner.domain.trial import Estimate, LatencySummary, Measurement
+from tuner.errors import NothingMeasuredError
+
+IMPLIED_ERROR_RATE = Limit(metric="error_rate", percentile=None, maximum=0.01)
+"""Joins every SLO that says nothing of errors: latencies of the answers that survived prove little."""
+
+NO_SAMPLES = 10.0
+"""The violation of a limit that has no sample because nothing was answered: ten times over."""
+
+
+def direction(objective: Objective) -> Literal["maximize", "minimize"]:
+    """Return which way is better."""
+    return "maximize" if objective.endswith("_per_s") else "minimize"
+
+
+def score(measurement: Measurement, objective: Objective) -> Estimate:  # noqa: PLR0911  (one return an objective)
+    """Return the objective's value; goodput without an SLO is the request rate.
+
+    Raises:
+        NothingMeasuredError: when no answer gave the metric a sample.
+
+    """
+    match objective:
+        case "output_tokens_per_s":
+            return measurement.output_tokens_per_s
+        case "requests_per_s":
+            return measurement.requests_per_s
+        case "goodput_per_s":
+            return measurement.goodput_per_s or measurement.requests_per_s
+        case "p95_ttft":
+            return _latency(measurement.ttft_ms, objective).p95
+        case "p95_itl":
+            return _latency(measurement.itl_ms, objective).p95
+        case "p95_e2e":
+            return _latency(measurement.e2e_ms, objective).p95
+        case "mean_e2e":
+            return _latency(measurement.e2e_ms, objective).mean
+        case _:
+            assert_never(objective)
+
+
+def slo_violations(measurement: Measurement, slo: Slo) -> dict[str, float]:
+    """Return by how much each limit is missed, as value/limit - 1: above zero is a violation.
+
+    An SLO without a limit on errors gets one of 1 %. A limit of zero errors counts in per mille.
+    """
+    if not slo.limits:
+        return {}
+    limits = list(slo.limits)
+    if all(limit.metric != "error_rate" for limit in limits):
+        limits.append(IMPLIED_ERROR_RATE)
+    return {limit.text: _violation(measurement, limit) for limit in limits}
+
+
+def meets(measurement: Measurement, slo: Slo) -> bool:
+    """Whether every limit holds (by the measured values; their intervals say how sure that is)."""
+    return all(violation <= 0 for violation in slo_violations(measurement, slo).values())
+
+
+def _violation(measurement: Measurement, limit: Limit) -> float:
+    if limit.metric == "error_rate":
+        rate = measurement.failed / max(1, measurement.requests)
+        if limit.maximum == 0:
+            return rate * 1000 if rate > 0 else -1.0
+        return rate / limit.maximum - 1
+    found = measurement.limits.get(limit.text)
+    return NO_SAMPLES if found is None else found.value / limit.maximum - 1
+
+
+def _latency(summary: LatencySummary | None, objective: str) -> LatencySummary:
+    if summary is None:
+        raise NothingMeasuredError(f"no answer gave a sample for {objective}",
+                                   hint="look at the errors of the run; answers of one token have no gaps")
+    return summary
