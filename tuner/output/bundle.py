@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from tuner.domain.plan import Plan
 from tuner.domain.record import Record
@@ -43,6 +43,12 @@ class Lock(Record):
     schema_version: int = 1
     plan_id: str
     files: dict[str, str]
+    replacing: dict[str, str] = Field(default_factory=dict)
+    """Only while files are being replaced: what they become. Kept when that was interrupted."""
+
+    def wrote(self, name: str, content: bytes) -> bool:
+        """Whether llmtune wrote this very content."""
+        return _hash(content) in {self.files.get(name), self.replacing.get(name)}
 
 
 def bundle_directory(outputs: Path, model: str, study: str) -> Path:
@@ -65,7 +71,7 @@ def bundle_files(plan: Plan) -> dict[str, str]:
     files = {PLAN: plan_text(plan), REPORT: report(plan)}
     for emitter in EMITTERS.values():
         files.update({f"{DEPLOY}/{name}": text for name, text in emitter.files(plan).items()})
-    lock = Lock(plan_id=plan.plan_id, files={name: _hash(text.encode()) for name, text in sorted(files.items())})
+    lock = Lock(plan_id=plan.plan_id, files={name: _hash(text.encode()) for name, text in files.items()})
     files[LOCK] = dump_json(lock.model_dump(mode="json"))
     return files
 
@@ -84,10 +90,11 @@ def emit(plan: Plan, directory: Path, *, force: bool = False) -> tuple[Path, ...
     for needed in (directory, directory / DEPLOY):
         check_writable(needed)
     files = bundle_files(plan)
-    stale = _stale(directory, files)
+    present = _lock(directory)
+    stale = _stale(directory, files, present)
     if not force:
-        _refuse_foreign(directory, files, stale)
-    _replace(directory, files, stale)
+        _refuse_foreign(directory, files, stale, present)
+    _replace(directory, files, stale, present)
     return tuple(directory / name for name in files)
 
 
@@ -100,7 +107,7 @@ def check(plan: Plan, directory: Path) -> str:
     """
     files = bundle_files(plan)
     parts = [_drift(directory, name, text) for name, text in files.items()]
-    parts += [_drift(directory, name, None) for name in _stale(directory, files)]
+    parts += [_drift(directory, name, None) for name in _stale(directory, files, _lock(directory))]
     return "".join(parts)
 
 
@@ -148,14 +155,21 @@ def _problems(error: ValidationError) -> str:
     return "; ".join(found[:3]) + rest
 
 
-def _replace(directory: Path, files: dict[str, str], stale: tuple[str, ...]) -> None:
-    """Stage everything, then rename file by file, the lock file last."""
+def _replace(directory: Path, files: dict[str, str], stale: tuple[str, ...], present: Lock) -> None:
+    """Stage everything, then rename file by file, the lock file last.
+
+    Before the first rename the old lock file learns what is coming, so that an interrupted run is not taken for
+    somebody's edits.
+    """
+    coming = {name: _hash(text.encode()) for name, text in files.items() if name != LOCK}
+    interrupted = Lock(plan_id=present.plan_id or "none", files=present.files, replacing=coming)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".llmtune-stage-", dir=directory) as name:
             stage = Path(name)
             for relative, text in files.items():
                 write_text(stage / relative, text)
+            write_text(directory / LOCK, dump_json(interrupted.model_dump(mode="json")))
             for relative in files:
                 target = directory / relative
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -168,17 +182,16 @@ def _replace(directory: Path, files: dict[str, str], stale: tuple[str, ...]) -> 
         raise output_error(directory, error) from error
 
 
-def _refuse_foreign(directory: Path, files: dict[str, str], stale: tuple[str, ...]) -> None:
-    known = _lock(directory)
+def _refuse_foreign(directory: Path, files: dict[str, str], stale: tuple[str, ...], lock: Lock) -> None:
     foreign: list[str] = []
     edited: list[str] = []
     for name in (*files, *stale):
-        present = _read(directory / name)
-        if present is None or (name == LOCK and known) or present == files.get(name, "").encode():
+        content = _read(directory / name)
+        if content is None or (name == LOCK and lock.plan_id) or content == files.get(name, "").encode():
             continue
-        if name not in known:
+        if name not in lock.files and name not in lock.replacing:
             foreign.append(name)
-        elif _hash(present) != known[name]:
+        elif not lock.wrote(name, content):
             edited.append(name)
     if foreign or edited:
         said = [f"{', '.join(foreign)} not written by llmtune"] if foreign else []
@@ -187,26 +200,27 @@ def _refuse_foreign(directory: Path, files: dict[str, str], stale: tuple[str, ..
                           hint="move them away, choose another directory with --out, or pass --force")
 
 
-def _stale(directory: Path, files: dict[str, str]) -> tuple[str, ...]:
+def _stale(directory: Path, files: dict[str, str], lock: Lock) -> tuple[str, ...]:
     """Return files of the bundle that lies there which the new one does not have."""
-    return tuple(name for name in _lock(directory)
+    return tuple(name for name in sorted({**lock.files, **lock.replacing})
                  if name not in files and _is_inside(name) and (directory / name).exists())
 
 
 def _is_inside(name: str) -> bool:
     parts = Path(name).parts
-    return not Path(name).is_absolute() and ".." not in parts and parts[0] in {PLAN, REPORT, DEPLOY}
+    return ".." not in parts and parts[:1] in {(PLAN,), (REPORT,), (DEPLOY,)}
 
 
-def _lock(directory: Path) -> dict[str, str]:
-    """Return path to hash of the bundle that lies there; empty when there is none that can be read."""
-    present = _read(directory / LOCK)
-    if present is None:
-        return {}
+def _lock(directory: Path) -> Lock:
+    """Return the lock of the bundle that lies there; an empty one when there is none that can be read."""
+    content = _read(directory / LOCK)
+    nothing = Lock(plan_id="", files={})
+    if content is None:
+        return nothing
     try:
-        return Lock.model_validate_json(present).files
+        return Lock.model_validate_json(content)
     except ValidationError:
-        return {}
+        return nothing
 
 
 def _drift(directory: Path, name: str, wanted: str | None) -> str:

@@ -32,8 +32,9 @@ class Container:
     command: tuple[str, ...]
     env: dict[str, str]
     pass_env: tuple[str, ...]
-    """Secret variables passed through by name."""
+    """Secret variables passed through by name, when they are set."""
     hub_token: bool
+    """Whether the server cannot start without a Hugging Face token."""
     model_target: str | None
     """Where MODEL_DIR is mounted read-only; None when the model comes from the hub."""
     hub_cache: str | None
@@ -55,7 +56,6 @@ def container(plan: Plan) -> Container | None:
     model_target = f"/models/{slug(directory_name(launch.model))}" if launch.model_is_local else None
     entrypoint, rest = _entry(launch)
     arguments = with_model(launch, model_target) if model_target else launch.arguments
-    token = needs_hub_token(plan)
     return Container(
         name=slug(plan.study.model.name),
         image=launch.image,
@@ -63,8 +63,8 @@ def container(plan: Plan) -> Container | None:
         command=(*rest, *arguments, *bind(launch, "0.0.0.0", str(launch.port))),  # noqa: S104  (published on loopback)
         env={name: model_target if model_target and value == launch.model else value
              for name, value in sorted(launch.env.items())},
-        pass_env=tuple(name for name in launch.secret_env if name != HUB_TOKEN),
-        hub_token=token,
+        pass_env=tuple(name for name in secret_names(plan) if not (name == HUB_TOKEN and needs_hub_token(plan))),
+        hub_token=needs_hub_token(plan),
         model_target=model_target,
         hub_cache=None if launch.model_is_local else "/root/.cache/huggingface",
         engine_cache=(f"llmtune-{slug(plan.config.engine)}-cache", f"/root/.cache/{slug(plan.config.engine)}"),
@@ -78,8 +78,18 @@ def container(plan: Plan) -> Container | None:
 
 
 def needs_hub_token(plan: Plan) -> bool:
-    """Whether the server fetches weights that need a Hugging Face token."""
-    return not plan.launch.model_is_local and (plan.study.model.gated or HUB_TOKEN in plan.launch.secret_env)
+    """Whether the server fetches weights that nobody gets without a Hugging Face token."""
+    return not plan.launch.model_is_local and plan.study.model.gated
+
+
+def secret_names(plan: Plan) -> tuple[str, ...]:
+    """Return the variables that carry secrets. A server of local weights is never handed a token."""
+    names = dict.fromkeys(plan.launch.secret_env)
+    if needs_hub_token(plan):
+        names = {HUB_TOKEN: None, **names}
+    if plan.launch.model_is_local:
+        names.pop(HUB_TOKEN, None)
+    return tuple(names)
 
 
 def start_period_s(start_s: float) -> int:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from tuner.domain.plan import Plan
 from tuner.output import numbers
-from tuner.output.container import HUB_TOKEN, needs_hub_token, program_name, start_period_s
+from tuner.output.container import HUB_TOKEN, needs_hub_token, program_name, secret_names, start_period_s
 from tuner.output.header import header_lines, provenance
 from tuner.output.quoting import comment, shell
 from tuner.output.render import render
 from tuner.output.scripts import program_variable
-from tuner.output.words import public
+from tuner.output.words import VERDICTS, public
 
 _FLOATING = re.compile(r"(?:latest|nightly|main|dev|stable)(?:[-_.].*)?")
 _NO_IMAGE = (
@@ -55,7 +55,9 @@ def _readme(plan: Plan, variables: list[tuple[str, str, str]]) -> str:
     return render(
         "deploy-README.md.j2",
         model_name=plan.study.model.name,
+        verdict_words=VERDICTS[plan.verdict.kind],
         verdict=public(plan, plan.verdict.text),
+        downloads=not launch.model_is_local,
         status=" ".join(status),
         files=_files(plan),
         image=launch.image,
@@ -94,17 +96,16 @@ def _variables(plan: Plan) -> list[tuple[str, str, str]]:
     containers = "compose.yaml, docker-run.sh"
     if launch.model_is_local:
         rows.append(("MODEL_DIR", everything, "refused; it is the directory of the model"))
-    if needs_hub_token(plan):
-        need = "refused by the hub: the model is gated" if plan.study.model.gated else "anonymous download"
-        rows.append((HUB_TOKEN, everything, need))
-    rows += [(name, everything, "not passed on") for name in launch.secret_env if name != HUB_TOKEN]
+    gated = "refused by the hub: the model is gated"
+    meaning = {HUB_TOKEN: gated if needs_hub_token(plan) else "anonymous download"}
+    rows += [(name, everything, meaning.get(name, "not set")) for name in secret_names(plan)]
     if launch.image:
         rows += [
             ("LLMTUNE_BIND", containers, "127.0.0.1, this machine only"),
             ("LLMTUNE_PORT", containers, str(launch.port)),
         ]
         if not launch.model_is_local:
-            rows.append(("LLMTUNE_HF_CACHE", containers, "a volume of its own; or a directory with downloaded models"))
+            rows.append(("LLMTUNE_HF_CACHE", containers, "a volume; or give the absolute path of a Hugging Face cache"))
     rows += [
         ("HOST", "serve.sh", "127.0.0.1, this machine only"),
         ("PORT", "serve.sh", str(launch.port)),

@@ -6,19 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tuner.domain.plan import Arm, Plan, TrialRow, Verdict
+from tuner.domain.plan import Arm, Plan, TrialRow
 from tuner.domain.trial import Estimate
 from tuner.output import numbers, words
 from tuner.output.quoting import code
 from tuner.output.render import render
 
-_VERDICTS: dict[str, str] = {
-    "winner": "A clear winner",
-    "no_clear_winner": "No clear winner",
-    "keep_baseline": "Keep what you have",
-    "nothing_meets_slo": "Nothing meets the SLO",
-    "not_verified": "Not verified",
-}
 _REASON_LENGTH = 300
 
 
@@ -29,7 +22,7 @@ def report(plan: Plan) -> str:
     return render(
         "report.md.j2",
         title=f"{plan.study.model.name} on {plan.config.engine} {plan.config.version}: study {plan.study.name}",
-        verdict_words=verdict_words(plan.verdict),
+        verdict_words=words.VERDICTS[plan.verdict.kind],
         verdict=words.public(plan, plan.verdict.text),
         standing=_standing(plan),
         label=numbers.label(plan),
@@ -49,11 +42,6 @@ def report(plan: Plan) -> str:
         reproduce="`llmtune emit` on this directory writes every file here again; with `--check` it says whether they "
                   "still are what `plan.json` says.",
     )
-
-
-def verdict_words(verdict: Verdict) -> str:
-    """Return the verdict's kind in words."""
-    return _VERDICTS[verdict.kind]
 
 
 def _standing(plan: Plan) -> str:
@@ -149,7 +137,7 @@ def _question(plan: Plan) -> list[dict[str, str]]:
         "seed": str(study.seed),
         "study": f"{study.name}, question {study.question}",
     }
-    rows = [{"name": name, "value": value, "source": study.sources.get(name, "-")} for name, value in values.items()]
+    rows = [{"name": name, "value": value, "source": study.sources.get(name, "")} for name, value in values.items()]
     rows += [{"name": name, "value": "(see plan.json)", "source": source}
              for name, source in sorted(study.sources.items()) if name not in values]
     return [{key: words.public(plan, text) for key, text in row.items()} for row in rows]

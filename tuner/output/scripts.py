@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tuner.domain.engine import LaunchSpec
 from tuner.domain.plan import Plan
 from tuner.errors import OutputError
-from tuner.output.container import HUB_TOKEN, Container, bind, container, needs_hub_token, program_name, with_model
+from tuner.output.container import HUB_TOKEN, Container, bind, container, program_name, secret_names, with_model
 from tuner.output.header import header_lines
 from tuner.output.quoting import mark, shell, shell_word
 from tuner.output.render import render
@@ -41,7 +41,7 @@ class ServeScriptEmitter:
             model_name=directory_name(launch.model),
             port=launch.port,
             exports=[(name, shell(value)) for name, value in sorted(launch.env.items())],
-            secrets=_secrets(plan),
+            secrets=secret_names(plan),
             lines=argument_lines(words),
         )
         return {"serve.sh": text}
@@ -64,7 +64,7 @@ class DockerRunEmitter:
             box=box,
             model_name=directory_name(plan.launch.model),
             options=_options(box),
-            secrets=_secrets(plan),
+            secrets=secret_names(plan),
             lines=argument_lines((*box.entrypoint[1:], *box.command)),
         )
         return {"docker-run.sh": text}
@@ -109,7 +109,8 @@ def _options(box: Container) -> list[str]:
         options.append(f'--volume "${{LLMTUNE_HF_CACHE:-llmtune-hf-cache}}:{box.hub_cache}"')
     options.append(f"--volume {shell(':'.join(box.engine_cache))}")
     options += [f"--env {shell(f'{name}={value}')}" for name, value in box.env.items()]
-    options += [f"--env {name}" for name in ((HUB_TOKEN, *box.pass_env) if box.hub_token else box.pass_env)]
+    secrets = dict.fromkeys((HUB_TOKEN, *box.pass_env) if box.hub_token else box.pass_env)
+    options += [f"--env {name}" for name in secrets]
     options += [
         f"--health-cmd {shell(f'curl -f -sS {shell(box.health_url)}')}",
         "--health-interval 10s", "--health-timeout 10s", "--health-retries 6",
@@ -118,12 +119,6 @@ def _options(box: Container) -> list[str]:
     if box.entrypoint:
         options.append(f"--entrypoint {shell(box.entrypoint[0])}")
     return options
-
-
-def _secrets(plan: Plan) -> tuple[str, ...]:
-    """Return names of variables that the server reads from the caller's environment."""
-    names = dict.fromkeys(name for name in plan.launch.secret_env if name != HUB_TOKEN)
-    return (HUB_TOKEN, *names) if needs_hub_token(plan) else tuple(names)
 
 
 def _check_environment(launch: LaunchSpec) -> None:

@@ -21,6 +21,15 @@ OBJECTIVES: dict[Objective, tuple[str, str]] = {
 }
 """Objective to name and unit."""
 
+VERDICTS: dict[str, str] = {
+    "winner": "A clear winner",
+    "no_clear_winner": "No clear winner",
+    "keep_baseline": "Keep what you have",
+    "nothing_meets_slo": "Nothing meets the SLO",
+    "not_verified": "Not verified",
+}
+"""Verdict to words."""
+
 
 def workload_words(workload: Workload) -> str:
     """Describe the traffic in one line."""
