@@ -58,19 +58,22 @@ def run_load(
     seed: int = 0,
     on_progress: OnProgress | None = None,
     stop: Stop | None = None,
+    keep_on_interrupt: bool = False,
 ) -> LoadRun:
     """Send `requests` to the server at `url` with the workload's arrivals and time limit.
 
-    `stop` is asked about every 0.1 s; a text that it returns ends the run at once. So do Ctrl-C and a server that
-    fails everything. The requests that were under way then count as interrupted, and `LoadRun.stopped` says why.
+    `stop` is asked about every 0.1 s; a text that it returns ends the run at once. So does a server that fails
+    everything. The requests that were under way then count as interrupted, and `LoadRun.stopped` says why. With
+    `keep_on_interrupt` Ctrl-C does the same, otherwise it is raised on.
 
     Raises:
         UsageError: for a URL that is none.
+        KeyboardInterrupt: on Ctrl-C, unless `keep_on_interrupt`.
 
     """
     target = parse_target(url, model, api=api, api_key=api_key, ignore_eos=ignore_eos)
     return drive(target, requests, workload.arrivals, timeout_s=workload.timeout_s, seed=seed,
-                 on_progress=on_progress, stop=stop)
+                 on_progress=on_progress, stop=stop, keep_on_interrupt=keep_on_interrupt)
 
 
 def drive(
@@ -82,11 +85,20 @@ def drive(
     seed: int = 0,
     on_progress: OnProgress | None = None,
     stop: Stop | None = None,
+    keep_on_interrupt: bool = False,
 ) -> LoadRun:
     """Do the work of `run_load` against a target that is already read."""
     driver = _Driver(target, requests, arrivals, timeout_s=timeout_s, seed=seed, on_progress=on_progress, stop=stop)
-    with _without_collector(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(driver.run())
+    with _without_collector():
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(driver.run())
+        except KeyboardInterrupt:  # a signal handler of the program's own raises it in the middle of the loop
+            driver.interrupt()
+    run = driver.conclude()
+    if run.stopped == INTERRUPTED and not keep_on_interrupt:
+        raise KeyboardInterrupt
+    return run
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -140,37 +152,50 @@ class _Driver:
         self._stopped: str | None = None
         self._over = asyncio.Event()
         self._defect: BaseException | None = None
-        self._started_ns = monotonic_ns()
+        self._started_ns, self._wall, self._cpu = monotonic_ns(), time.time(), time.process_time()
+        self._ended_ns: int | None = None
 
-    async def run(self) -> LoadRun:
+    async def run(self) -> None:
+        """Send everything; `conclude` has the result, whichever way this ends."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._broken)
         self._pool = Pool(self._target, loop)
         side = [asyncio.ensure_future(self._tick()), asyncio.ensure_future(self._watch_lag())]
-        started_ns, wall, cpu = monotonic_ns(), time.time(), time.process_time()
         try:
             await self._pool.open(self._first_connections(), CONNECT_TIMEOUT_S)
-            started_ns, wall, cpu = monotonic_ns(), time.time(), time.process_time()
-            self._started_ns = started_ns
-            await self._send_all(started_ns)
+            self._started_ns, self._wall, self._cpu = monotonic_ns(), time.time(), time.process_time()
+            await self._send_all(self._started_ns)
         except asyncio.CancelledError:
-            self._stopped = "interrupted"
-        ended_ns, cpu_s = monotonic_ns(), time.process_time() - cpu
-        for exchange in list(self._flying):
-            exchange.reply.fail(INTERRUPTED, self._stopped or "")
-            self._record(exchange, ended_ns)
+            self.interrupt()
+        self._end_clock()
         for task in side:
             task.cancel()
         await asyncio.gather(*side, return_exceptions=True)
         await self._pool.close()
+
+    def interrupt(self) -> None:
+        """Note that the user stopped the run."""
+        self._stopped = INTERRUPTED
+
+    def conclude(self) -> LoadRun:
+        """Return what the run saw; requests still under way count as interrupted."""
+        ended_ns = self._end_clock()
         if self._defect is not None:
             raise self._defect
+        for exchange in list(self._flying):
+            exchange.reply.fail(INTERRUPTED, self._stopped or "")
+            self._record(exchange, ended_ns)
         self._report()
         return LoadRun(
-            arrivals=self._arrivals, records=self._in_order(), started_ns=started_ns, ended_ns=ended_ns,
-            wall_start=wall, cpu_s=cpu_s, lag_ns=self._lag, reads=self._pool.inbox.reads,
+            arrivals=self._arrivals, records=self._in_order(), started_ns=self._started_ns, ended_ns=ended_ns,
+            wall_start=self._wall, cpu_s=self._cpu_s, lag_ns=self._lag, reads=self._pool.inbox.reads,
             multi_event_reads=self._pool.inbox.multi_event_reads, stopped=self._stopped,
         )
+
+    def _end_clock(self) -> int:
+        if self._ended_ns is None:
+            self._ended_ns, self._cpu_s = monotonic_ns(), time.process_time() - self._cpu
+        return self._ended_ns
 
     def _first_connections(self) -> int:
         match self._arrivals:
