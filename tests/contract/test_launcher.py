@@ -19,13 +19,14 @@ from tests.contract.launcher_contract import LauncherContract, become_ready, nob
 from tests.fakes import fake_engine
 from tests.fakes.fake_launcher import Death, FakeLauncher
 from tuner.domain.engine import LaunchSpec
+from tuner.engines.vllm import VllmEngine
 from tuner.errors import EngineError, OutputError, PortError
-from tuner.runtime import tree
+from tuner.runtime import ready, tree
 from tuner.runtime.base import HANDLE_FILE, Handle
 from tuner.runtime.launchers import LAUNCHERS
 from tuner.runtime.process import ProcessLauncher, ProcessServer
 from tuner.runtime.processes import process_table
-from tuner.runtime.ready import NotReady, Ready
+from tuner.runtime.ready import NotReady, Ready, wait_ready
 
 pytestmark = [pytest.mark.contract, pytest.mark.skipif(sys.platform != "linux", reason="engines are started on Linux")]
 
@@ -68,7 +69,7 @@ class TestProcessLauncher(LauncherContract):
 
     @pytest.fixture
     def dying_spec(self) -> LaunchSpec:
-        return spec_of("say:last words", "exit:3@0.3")
+        return spec_of("slow-start:60", "say:last words", "exit:3@0.3")
 
 
 class TestFakeLauncher(LauncherContract):
@@ -118,7 +119,7 @@ class TestTrees:
         assert not server.teardown.forced
 
     def test_survivors_of_a_dead_engine_are_ended_while_we_watch(self, tmp_path: Path):
-        spec = spec_of("spawn-orphans:2", "spawn-children:1", "exit:3@1.5")
+        spec = spec_of("spawn-orphans:2", "spawn-children:1", "exit:3@1")
         with ProcessLauncher(grace_s=1.0).start(spec, tmp_path) as server:
             become_ready(server, spec)
             pids = tree_pids(server)
@@ -205,17 +206,33 @@ class TestDeathOfLlmtune:
             assert wait_until(lambda: not living(pids))
 
     def test_a_fork_of_llmtune_does_not_keep_the_engine_alive(self, tmp_path: Path):
-        script = CHILD_SCRIPT.format(root=str(ROOT), folder=str(tmp_path), faults=[], grace=1.0).replace(
-            'print("started", flush=True)',
-            "import os\n    if os.fork() == 0:\n        os.close(1)\n        time.sleep(30)\n        os._exit(0)\n"
-            '    print("started", flush=True)',
-        )
+        fork = "import os; child = os.fork(); child or (os.close(1), time.sleep(60), os._exit(0)); print(child, flush=True)"
+        script = CHILD_SCRIPT.format(root=str(ROOT), folder=str(tmp_path), faults=[], grace=1.0)
+        script = script.replace('print("started", flush=True)', f'print("started", flush=True); {fork}')
         with running(script) as process:
+            assert process.stdout is not None
+            fork_pid = int(process.stdout.readline())
             handle = read_handle(tmp_path)
-            pids = {handle.pid, handle.guard_pid or 0}
             process.kill()
             process.wait()
-            assert wait_until(lambda: not living(pids), limit_s=20.0)
+            try:
+                assert wait_until(lambda: not living({handle.pid, handle.guard_pid or 0}))
+                assert living({fork_pid})
+            finally:
+                os.kill(fork_pid, signal.SIGKILL)
+
+    def test_nothing_is_left_where_the_system_has_no_process_descriptors(self, tmp_path: Path):
+        script = CHILD_SCRIPT.format(root=str(ROOT), folder=str(tmp_path), faults=["spawn-orphans:1"], grace=1.0)
+        old_system = "import os; del os.pidfd_open; from tuner.runtime import process\n"
+        old_system += "process._GUARD = 'import os; del os.pidfd_open; ' + process._GUARD\nwith Process"
+        with running(script.replace("with Process", old_system)) as process:
+            handle = read_handle(tmp_path)
+            assert wait_until(lambda: not nobody_answers(handle))
+            pids = {row.pid for row in tree.leftovers(handle)}
+            assert len(pids) == 3
+            process.kill()
+            process.wait()
+            assert wait_until(lambda: not living(pids))
 
 
 class TestReap:
@@ -282,6 +299,59 @@ class TestReap:
             stranger.wait()
 
 
+class TestReadiness:
+    @pytest.mark.parametrize(
+        ("faults", "kind", "code", "says"),
+        [
+            (["slow-start:60", "oom@0.3"], "exited", 1, "Engine core initialization failed"),
+            (["slow-start:60", "killed@0.3"], "exited", -9, "exit code -9"),
+            (["argparse-error"], "exited", 2, "exit code 2"),
+            (["slow-start:60", "fatal-line-but-alive@0.3"], "fatal_line", None, "Engine core initialization failed"),
+            (["stall", "fatal-line-but-alive@0.6"], "fatal_line", None, "Engine core initialization failed"),
+            (["die-after-requests:1"], "exited", 1, "exit code 1"),
+            (["wrong-model"], "wrong_model", None, "somebody-elses-model"),
+            (["hang"], "timeout", None, "nothing listens"),
+            (["unhealthy"], "timeout", None, "503"),
+            (["stall"], "timeout", None, "no completion"),
+            (["no-answer"], "no_answer", None, "500"),
+            (["empty-answer"], "no_answer", None, "200"),
+        ],
+    )
+    def test_every_way_not_to_become_ready_has_its_name(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        faults: list[str],
+        kind: str,
+        code: int | None,
+        says: str,
+    ):
+        monkeypatch.setattr(ready, "REFUSAL_LIMIT_S", 0.5)
+        monkeypatch.setattr(ready, "LAST_WORDS_S", 0.5)
+        limit = 2.0 if kind == "timeout" else 60.0
+        with ProcessLauncher(grace_s=2.0).start(spec_of(*faults), tmp_path) as server:
+            result = become_ready(server, spec_of(), timeout_s=limit)
+            assert isinstance(result, NotReady)
+            assert (result.kind, result.exit_code) == (kind, code)
+            assert says in result.detail
+            assert result.seconds < 30
+        assert server.teardown is not None
+        assert server.teardown.clean
+
+    def test_phases_are_told_as_the_log_grows(self, tmp_path: Path):
+        heard: list[str] = []
+        engine = VllmEngine()
+        with ProcessLauncher().start(spec_of("slow-start:0.5"), tmp_path) as server:
+            result = wait_ready(
+                server, spec_of(), timeout_s=60, on_phase=heard.append, fatal=engine.fatal, phase=engine.phase
+            )
+        assert isinstance(result, Ready)
+        assert 0 < result.answer_s <= result.seconds
+        assert heard == list(dict.fromkeys(heard)), "a phase is told once"
+        assert heard[-1] == "listening"
+        assert "loading weights" in heard
+
+
 class TestPorts:
     def test_a_port_that_is_taken_is_not_chosen(self, tmp_path: Path):
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -312,7 +382,7 @@ class TestPorts:
                 foreign.wait()
 
     def test_a_port_taken_between_choice_and_bind_ends_the_start(self, tmp_path: Path):
-        spec = spec_of("slow-start:1.5")
+        spec = spec_of("slow-start:1")
         with ProcessLauncher().start(spec, tmp_path) as server:
             with socket.create_server(("127.0.0.1", server.handle.port)):
                 result = become_ready(server, spec)

@@ -12,7 +12,7 @@ Standard library only. A fault is NAME[:ARGUMENT][@SECONDS after the start]:
     argparse-error       usage and error of the argument parser, end with 2
     fatal-line-but-alive log that the engine core failed, and stay
     hang                 never listen
-    slow-start:SECONDS   listen only then (0.2 by default)
+    slow-start:SECONDS   listen only then (0.05 by default)
     die-after-requests:N end with 1 when the N-th completion is asked for
     wrong-model          /v1/models names another model
     unhealthy            /health answers 503
@@ -132,7 +132,7 @@ class Engine:
             if name in ("exit", "say", "killed", "oom", "refuse", "fatal-line-but-alive", "flood")
         }
         log("Starting to load model " + self.options.model)
-        await asyncio.sleep(self.faults.number("slow-start", 0.2))
+        await asyncio.sleep(self.faults.number("slow-start", 0.05))
         if "hang" in self.faults:
             await asyncio.sleep(1e6)
         log("Model loading took 0.01 GiB and 0.1 seconds")

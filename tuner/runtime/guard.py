@@ -25,7 +25,7 @@ import select
 import signal
 import time
 
-from tuner.runtime.processes import Process, descendants, process_table, read_process, send_signal
+from tuner.runtime.processes import Process, descendants, open_process, process_table, read_process, send_signal
 from tuner.runtime.redact import Redactor
 
 PR_SET_PDEATHSIG = 1
@@ -33,6 +33,8 @@ PR_SET_CHILD_SUBREAPER = 36
 CANNOT_START = 125
 ORPHAN_GRACE_S = 2.0
 GIVE_UP_S = 10.0
+END_POLL_MS = 50
+PARENT_POLL_MS = 1000
 
 
 class Log:
@@ -120,7 +122,7 @@ class Guard:
         self._poll = select.poll()
         self._alarm, alarm_writer = os.pipe()
         self._output = -1
-        self._parent = -1
+        self._parent = parent
         self._commands = b""
         self._engine = 0
         self._code: int | None = None
@@ -137,9 +139,9 @@ class Guard:
         for descriptor in (0, self._alarm):
             self._poll.register(descriptor, select.POLLIN)
         # The pipe can be held open by a fork of llmtune; its process descriptor cannot.
-        with contextlib.suppress(OSError):
-            self._parent = os.pidfd_open(parent)
-            self._poll.register(self._parent, select.POLLIN)
+        self._parent_end = open_process(parent)
+        if self._parent_end is not None:
+            self._poll.register(self._parent_end, select.POLLIN)
 
     def start(self, command: list[str]) -> None:
         """Start the engine and report its pid, or the reason why it cannot be started."""
@@ -155,7 +157,7 @@ class Guard:
         """Return the engine's exit code (128 + N for signal N) when its whole tree is gone."""
         left: list[int] = []
         while True:
-            self._turn(None if self._stage == "run" else 50)
+            self._turn()
             self._reap()
             if self._stage == "run" and self._code is None:
                 continue
@@ -179,18 +181,21 @@ class Guard:
                 send_signal(row, signal.SIGKILL)
             time.sleep(0.02)
 
-    def _turn(self, timeout_ms: int | None) -> None:
-        for descriptor, _ in self._poll.poll(timeout_ms):
+    def _turn(self) -> None:
+        patience = None if self._parent_end is not None else PARENT_POLL_MS
+        for descriptor, _ in self._poll.poll(patience if self._stage == "run" else END_POLL_MS):
             if descriptor == self._output:
                 self._read_output()
             elif descriptor == self._alarm:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._alarm, 4096)
-            elif descriptor == self._parent:
-                self._poll.unregister(self._parent)
+            elif descriptor == self._parent_end:
+                self._poll.unregister(descriptor)
                 self._stop()
             else:
                 self._read_command()
+        if os.getppid() != self._parent:
+            self._stop()
 
     def _read_output(self) -> None:
         # Bounded, so that a flood of output never keeps the guard from its other duties.

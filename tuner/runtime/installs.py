@@ -95,7 +95,7 @@ def _program(engine: EngineProgram, command: str | None) -> tuple[str, ...]:
 
 
 def _words(engine: EngineProgram, command: str) -> list[str]:
-    if Path(command).expanduser().exists():
+    if command and Path(command).expanduser().exists():
         return [command]  # a path may hold blanks
     try:
         words = shlex.split(command)

@@ -232,6 +232,11 @@ class ProcessLauncher:
 
         """
         started = time.monotonic()
+        if sys.platform != "linux":
+            raise EngineError(
+                f"engines are started on Linux only, not on {sys.platform}",
+                hint="run llmtune where the engine is to run",
+            )
         if self._program is not None:
             spec = spec.model_copy(update={"program": self._program})
         spec = spec.model_copy(update={"program": (_find(spec.program[0]), *spec.program[1:])})

@@ -68,11 +68,27 @@ def descendants(table: dict[int, Process], roots: set[int]) -> dict[int, Process
 
 def send_signal(process: Process, number: int) -> None:
     """Signal exactly this process: a pid that meanwhile names another one is left alone."""
-    with contextlib.suppress(OSError):
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            now = read_process(process.pid)
-            if now is not None and now.created == process.created:
+    descriptor = open_process(process.pid)
+    try:
+        now = read_process(process.pid)
+        if now is None or now.created != process.created:
+            return
+        with contextlib.suppress(OSError):
+            if descriptor is None:
+                os.kill(process.pid, number)
+            else:
                 signal.pidfd_send_signal(descriptor, number)
-        finally:
+    finally:
+        if descriptor is not None:
             os.close(descriptor)
+
+
+def open_process(pid: int) -> int | None:
+    """Return a descriptor that stands for the process and becomes readable at its end.
+
+    None when there is no such process, or when the kernel, a sandbox or this Python has no such descriptors.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return None
