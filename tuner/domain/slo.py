@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Literal
 
 from tuner.domain.record import Record
@@ -29,9 +30,9 @@ class Limit(Record):
     def text(self) -> str:
         """The canonical form, which parses back to the same limit."""
         if self.metric == "error_rate":
-            return f"error_rate<={self.maximum * 100:g}%"
+            return f"error_rate<={_plain(Decimal(repr(self.maximum)) * 100)}%"
         stat = "mean" if self.percentile is None else f"p{self.percentile:g}"
-        return f"{stat} {self.metric}<={self.maximum:g}ms"
+        return f"{stat} {self.metric}<={_plain(Decimal(repr(self.maximum)))}ms"
 
 
 class Slo(Record):
@@ -43,6 +44,12 @@ class Slo(Record):
     def text(self) -> str:
         """The canonical form, which `parse_slo` reads back."""
         return ", ".join(limit.text for limit in self.limits)
+
+
+def _plain(number: Decimal) -> str:
+    """Return every digit and no exponent, which `parse_slo` could not read."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def parse_slo(text: str) -> Slo:
