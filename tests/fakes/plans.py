@@ -42,6 +42,7 @@ def measurement(tokens_per_s: float, ttft_ms: float = 120.0, **changes: Any) -> 
         "requests_per_s": estimate(tokens_per_s / 32, n=11), "goodput_per_s": estimate(tokens_per_s / 40, n=11),
         "slo_attainment": estimate(0.97, n=64),
         "ttft_ms": latency(ttft_ms), "itl_ms": latency(20.0), "tpot_ms": latency(21.0), "e2e_ms": latency(900.0),
+        "limits": {"p95 ttft<=500ms": estimate(ttft_ms * 1.6, n=64), "p99 itl<=80ms": estimate(44.0, n=64)},
         "client_lag_ms": 0.4, "client_cpu_share": 0.2,
     }
     return Measurement(**{**fields, **changes})
@@ -189,7 +190,10 @@ def gpu_plan(**changes: Any) -> Plan:
             arm("best", 4, best, 5100.0, score=estimate(19.6, 0.02),
                 ratio=Estimate(value=1.15, low=1.12, high=1.19, n=3)),
         ),
-        "trials": trials(best),
+        "changes": (
+            Change(flag="max-num-batched-tokens", before="engine default", after="16384", why="longer prefill batches"),
+        ),
+        "trials": trials(best), "warnings": (),
         "verdict": Verdict(kind="winner", reference="baseline", text="15% more goodput than the baseline [12%, 19%]"),
         "command": "llmtune optimize --model llama-3-70b --workload chat --baseline serve.sh",
     }

@@ -1,6 +1,7 @@
 """Committed bundles as real files: the same plan gives the same bytes, and the real tools accept them.
 
-`pytest tests/golden --update-golden` writes them again from the plans in tests/fakes/plans.py.
+`pytest tests/golden --update-golden` writes them again from the plans in tests/fakes/plans.py, and the schema of a plan
+from the records.
 """
 
 import json
@@ -15,6 +16,7 @@ import pytest
 
 from tests.fakes.plans import CASES
 from tuner.output import bundle
+from tuner.output.schema import plan_schema
 
 pytestmark = pytest.mark.golden
 
@@ -38,6 +40,13 @@ def committed(folder):
 
 def run(*command, **options):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+
+
+def test_the_committed_schema_is_the_one_of_the_code(update_golden):
+    schema = ROOT / "docs/schemas/plan.schema.json"
+    if update_golden:
+        schema.write_text(plan_schema())
+    assert schema.read_text() == plan_schema()
 
 
 def test_a_stored_plan_still_loads_and_gives_the_same_bytes(case, tmp_path):

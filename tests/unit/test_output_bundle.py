@@ -13,11 +13,14 @@ from tuner.domain.plan import Plan
 from tuner.domain.trial import Estimate
 from tuner.errors import OutputError, SpaceError, UsageError
 from tuner.output import bundle
-from tuner.output.schema import plan_schema
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda _descriptor: None)
 
 
 def content(folder):
@@ -278,10 +281,6 @@ def test_bundle_directories_have_safe_names(tmp_path):
     nasty = nasty_plan().study
     folder = bundle.bundle_directory(tmp_path, nasty.model.name, "../..")
     assert folder.relative_to(tmp_path).parts[1:] == ("study",)
-
-
-def test_the_committed_schema_is_the_one_of_the_code():
-    assert (ROOT / "docs/schemas/plan.schema.json").read_text() == plan_schema()
 
 
 def test_a_bundle_moved_elsewhere_still_checks(tmp_path):

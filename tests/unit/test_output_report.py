@@ -7,6 +7,7 @@ from tests.fakes.plans import (
     CASES,
     arm,
     config,
+    estimate,
     gpu_plan,
     make_plan,
     measurement,
@@ -127,21 +128,30 @@ def test_the_deployed_arm_is_the_one_with_the_deployed_settings_not_the_one_call
     assert cells(report(plan), "metric") == ["baseline, trial 1, deployed", "best, trial 2"]
 
 
-def test_readings_hold_the_percentiles_of_the_slo_and_no_name_twice():
-    plan = make_plan(study=study(slo=parse_slo("p90 ttft<=500ms, mean e2e<=2s, error_rate<=1%")))
+def test_readings_hold_every_limit_of_the_slo_and_no_name_twice():
+    limits = {"mean e2e<=2000ms": estimate(900.0), "error_rate<=1%": Estimate(value=0.01, low=0.0, high=0.03, n=100)}
+    plan = make_plan(
+        study=study(slo=parse_slo("p99.9 ttft<=500ms, mean e2e<=2s, error_rate<=1%")),
+        arms=(arm("best", 4, make_plan().config, 450.0, rounds=(measurement(450.0, limits=limits),)),),
+    )
+    readings = {reading.name: reading.text for reading in numbers.readings(plan, plan.arms[0])}
+    assert readings["limit mean e2e<=2000ms"] == "900 [855, 945] ms, n=3, 1 round"
+    assert readings["limit error_rate<=1%"] == "1 [0, 3] %, n=100, 1 round"
+    assert readings["limit p99.9 ttft<=500ms"] == "-"
+    assert "limit p99.9 ttft<=500ms" not in report(plan)
+    assert any(text.startswith("limit error_rate<=1% 1 [0, 3] %") for text in lines(plan, "MEASURED"))
     names = [reading.name for reading in numbers.readings(plan, plan.arms[0])]
-    assert "p90 TTFT" in names
-    assert "mean end-to-end latency" in names
     assert len(names) == len(set(names))
     assert names[0] == "output throughput"
 
 
 def test_a_metric_that_was_not_taken_is_a_dash():
-    some = arm("default", 0, config(), 300.0, rounds=(warned_measurement(), measurement(310.0)))
+    some = arm("default", 0, config(), 300.0, rounds=(warned_measurement(), measurement(310.0, stopped="time ran out")))
     none = arm("best", 4, make_plan().config, 300.0, rounds=(warned_measurement(),))
     text = report(make_plan(arms=(some, none)))
     assert cells(text, "p95 ITL, ms") == ["32 [30.4, 33.6] n=64", "-"]
     assert cells(text, "requests failed") == ["2", "2"]
+    assert cells(text, "ended early") == ["time ran out", "no"]
     assert cells(text, "measurement warnings") == ["errors in 1 round", "errors in 1 round"]
 
 

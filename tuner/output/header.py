@@ -54,7 +54,7 @@ def _number_lines(plan: Plan) -> list[tuple[str, str]]:
         score, *others = numbers.readings(plan, arm)
         lines.append((label, f"{score.name} {score.text}"))
         lines += [(label, f"{reading.name} {reading.text}") for reading in others
-                  if reading.name in _HEADLINE and reading.estimate is not None]
+                  if (reading.name in _HEADLINE or reading.name.startswith("limit ")) and reading.estimate is not None]
         if arm.ratio is not None:
             rounds = numbers.count(len(arm.rounds), "round")
             lines.append((label, f"ratio to {plan.verdict.reference} {arm.ratio.format()}, {rounds}"))

@@ -9,11 +9,10 @@ from tuner.domain.plan import Arm, Plan, TrialRow
 from tuner.domain.trial import Estimate, LatencySummary, Measurement
 from tuner.output.words import OBJECTIVES
 
-_STATS: dict[float | None, str] = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99", None: "mean"}
 _LATENCIES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "end-to-end latency"}
-_SHOWN: tuple[tuple[str, float], ...] = (
-    ("ttft", 50.0), ("ttft", 95.0), ("ttft", 99.0), ("itl", 50.0), ("itl", 95.0), ("itl", 99.0),
-    ("tpot", 95.0), ("e2e", 95.0),
+_SHOWN = (
+    ("ttft", "p50"), ("ttft", "p95"), ("ttft", "p99"), ("itl", "p50"), ("itl", "p95"), ("itl", "p99"),
+    ("tpot", "p95"), ("e2e", "p95"),
 )
 
 
@@ -74,7 +73,7 @@ def score_reading(plan: Plan, arm: Arm) -> Reading:
 
 
 def readings(plan: Plan, arm: Arm) -> tuple[Reading, ...]:
-    """Return every metric of an arm, the objective first, then throughput, then latencies with those of the SLO."""
+    """Return every metric of an arm, the objective first, then throughput, the SLO and latencies."""
     rounds = arm.rounds
     found = [
         score_reading(plan, arm),
@@ -82,16 +81,26 @@ def readings(plan: Plan, arm: Arm) -> tuple[Reading, ...]:
         _over("request throughput", "requests/s", [run.requests_per_s for run in rounds]),
         _over("goodput within the SLO", "requests/s", [run.goodput_per_s for run in rounds]),
     ]
-    wanted: list[tuple[str, float | None]] = list(_SHOWN)
-    wanted += [(limit.metric, limit.percentile) for limit in plan.study.slo.limits
-               if limit.metric in _LATENCIES and limit.percentile in _STATS]
-    for metric, percentile in dict.fromkeys(sorted(wanted, key=lambda pair: list(_LATENCIES).index(pair[0]))):
-        stat = _STATS[percentile]
-        found.append(_over(f"{stat} {_LATENCIES[metric]}", "ms", [_latency(run, metric, stat) for run in rounds]))
+    found += limit_readings(plan, arm)
+    found += [
+        _over(f"{stat} {_LATENCIES[metric]}", "ms", [_latency(run, metric, stat) for run in rounds])
+        for metric, stat in _SHOWN
+    ]
     unique: dict[str, Reading] = {}
     for reading in found:
         unique.setdefault(reading.name, reading)
     return tuple(unique.values())
+
+
+def limit_readings(plan: Plan, arm: Arm) -> list[Reading]:
+    """Return what each limit of the SLO came to, named by the limit."""
+    found = []
+    for limit in plan.study.slo.limits:
+        taken = [run.limits.get(limit.text) for run in arm.rounds]
+        if limit.metric == "error_rate":
+            taken = [None if share is None else _percent(share) for share in taken]
+        found.append(_over(f"limit {limit.text}", "%" if limit.metric == "error_rate" else "ms", taken))
+    return found
 
 
 def over_rounds(estimates: Sequence[Estimate]) -> Estimate:
@@ -116,6 +125,10 @@ def count(number: int, noun: str) -> str:
 def _over(name: str, unit: str, estimates: Iterable[Estimate | None]) -> Reading:
     taken = [estimate for estimate in estimates if estimate is not None]
     return Reading(name, unit, over_rounds(taken) if taken else None, len(taken))
+
+
+def _percent(share: Estimate) -> Estimate:
+    return Estimate(value=share.value * 100, low=share.low * 100, high=share.high * 100, n=share.n)
 
 
 def _latency(run: Measurement, metric: str, stat: str) -> Estimate | None:

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.domain.plan import Arm, Plan, TrialRow
 from tuner.domain.trial import Estimate
 from tuner.output import numbers, words
-from tuner.output.quoting import code
+from tuner.output.quoting import code, md
 from tuner.output.render import render
 
 _REASON_LENGTH = 300
@@ -99,15 +99,20 @@ def _metrics(plan: Plan) -> list[dict[str, Any]]:
         ("rounds", lambda arm: str(len(arm.rounds))),
         ("requests measured", lambda arm: str(sum(run.requests for run in arm.rounds))),
         ("requests failed", lambda arm: str(sum(run.failed for run in arm.rounds))),
-        ("starts, s", lambda arm: ", ".join(f"{start:.1f}" for start in arm.start_s) or "-"),
+        ("starts, s", lambda arm: ", ".join(f"{start:.1f}" for start in arm.start_s) or "none"),
         ("measurement warnings", _measure_warnings),
+        ("ended early", _ended_early),
     ]
-    return rows + [{"name": name, "cells": [say(arm) for arm in arms]} for name, say in facts]
+    return rows + [{"name": name, "cells": [md(say(arm)) for arm in arms]} for name, say in facts]
 
 
 def _measure_warnings(arm: Arm) -> str:
     counts = Counter(warning.kind.value for run in arm.rounds for warning in run.warnings)
     return ", ".join(f"{kind} in {numbers.count(times, 'round')}" for kind, times in sorted(counts.items())) or "none"
+
+
+def _ended_early(arm: Arm) -> str:
+    return "; ".join(_short(run.stopped) for run in arm.rounds if run.stopped) or "no"
 
 
 def _cell(estimate: Estimate | None) -> str:

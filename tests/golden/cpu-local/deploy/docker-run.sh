@@ -10,6 +10,8 @@
 # objective  output throughput
 # verdict    winner: 17.8% more output tokens/s than the default [15.1%, 20.4%] over 3 rounds
 # MEASURED   output throughput 450 [441, 459] tokens/s, n=3, 3 rounds
+# MEASURED   limit p95 ttft<=500ms 192 [182.4, 201.6] ms, n=192, 3 rounds
+# MEASURED   limit p99 itl<=80ms 44 [41.8, 46.2] ms, n=192, 3 rounds
 # MEASURED   p95 TTFT 192 [182.4, 201.6] ms, n=192, 3 rounds
 # MEASURED   p95 ITL 32 [30.4, 33.6] ms, n=192, 3 rounds
 # MEASURED   p95 TPOT 33.6 [31.92, 35.28] ms, n=192, 3 rounds

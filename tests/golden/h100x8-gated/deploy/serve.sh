@@ -11,6 +11,8 @@
 # verdict    winner: 15% more goodput than the baseline [12%, 19%]
 # MEASURED   goodput within the SLO 19.6 [19.21, 19.99] requests/s, n=3, 3 rounds
 # MEASURED   output throughput 5100 [4797, 5409] tokens/s, n=33, 3 rounds
+# MEASURED   limit p95 ttft<=500ms 192 [182.4, 201.6] ms, n=192, 3 rounds
+# MEASURED   limit p99 itl<=80ms 44 [41.8, 46.2] ms, n=192, 3 rounds
 # MEASURED   p95 TTFT 192 [182.4, 201.6] ms, n=192, 3 rounds
 # MEASURED   p95 ITL 32 [30.4, 33.6] ms, n=192, 3 rounds
 # MEASURED   p95 TPOT 33.6 [31.92, 35.28] ms, n=192, 3 rounds

@@ -13,6 +13,8 @@
 # verdict    no_clear_winner: it's "$(touch pwned)" `x` \ | ☃ ${HOME}\ton
 #            | # yes: - off\u202e
 # MEASURED   output throughput 385 [377.3, 392.7] tokens/s, n=3, 3 rounds
+# MEASURED   limit p95 ttft<=500ms 192 [182.4, 201.6] ms, n=192, 3 rounds
+# MEASURED   limit p99 itl<=80ms 44 [41.8, 46.2] ms, n=192, 3 rounds
 # MEASURED   p95 TTFT 192 [182.4, 201.6] ms, n=192, 3 rounds
 # MEASURED   p95 ITL 32 [30.4, 33.6] ms, n=192, 3 rounds
 # MEASURED   p95 TPOT 33.6 [31.92, 35.28] ms, n=192, 3 rounds
