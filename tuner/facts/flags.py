@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from functools import cache
 from typing import Any
@@ -110,6 +111,11 @@ class FlagTable:
         problem = _type_problem(flag, value)
         if problem:
             raise FlagError(f"--{flag.name} {problem}, not {json.dumps(value)}")
+        if value is False and not flag.negatable:
+            raise FlagError(
+                f"--{flag.name} cannot be switched off: {self.engine} {self.version} has no --no-{flag.name}",
+                hint="leave it out, or to the engine (unset)",
+            )
         if flag.choices and value not in flag.choices:
             raise FlagError(
                 f"{self.engine} {self.version} does not take --{flag.name} {value}",
@@ -200,7 +206,7 @@ def human_int(value: Value | None) -> int | None:
 
 def _type_problem(flag: Flag, value: Value) -> str | None:
     """Say what kind of value the flag takes, when this is not one; engines' own parsers are often laxer."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     match flag.kind:
         case "bool":
             return None if isinstance(value, bool) else "is on or off (true or false)"
