@@ -62,17 +62,23 @@ def load_document(path: Path) -> Document:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise SpaceError(f"{path}:{line}: not valid YAML: {error.problem}") from None
+    except (yaml.reader.ReaderError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise SpaceError(f"{path}: not valid YAML: {reason}") from None
     lines: dict[Key, int] = {}
     if node is not None:
-        _walk(path, node, (), lines)
+        _walk(path, node, (), lines, ())
     return Document(path, data, lines)
 
 
-def _walk(path: Path, node: yaml.Node, key: Key, lines: dict[Key, int]) -> None:
+def _walk(path: Path, node: yaml.Node, key: Key, lines: dict[Key, int], above: tuple[yaml.Node, ...]) -> None:
     lines[key] = node.start_mark.line + 1
+    if any(node is other for other in above):
+        raise SpaceError(f"{path}:{lines[key]}: the anchor here refers to itself")
+    above = (*above, node)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            _walk(path, item, (*key, index), lines)
+            _walk(path, item, (*key, index), lines, above)
     elif isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for name, item in node.value:
@@ -80,5 +86,5 @@ def _walk(path: Path, node: yaml.Node, key: Key, lines: dict[Key, int]) -> None:
             if text in seen:
                 raise SpaceError(f"{path}:{name.start_mark.line + 1}: the key {text!r} stands here twice")
             seen.add(text)
-            _walk(path, item, (*key, text), lines)
+            _walk(path, item, (*key, text), lines, above)
             lines[(*key, text)] = name.start_mark.line + 1
