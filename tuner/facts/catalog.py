@@ -78,7 +78,8 @@ def workload_preset(name: str) -> Workload:
 def architecture_problem(engine: str, version: str, architecture: str) -> tuple[str, bool] | None:
     """Say what speaks against an architecture: (reason, certain), or None.
 
-    Known for the release that the table was read from. Uncertain means that the engine may still serve it through its generic back end.
+    Known for the release that the table was read from. Uncertain means that the engine may still serve it through its
+    generic back end.
     """
     table = data(f"{engine}/architectures.json")
     removed = table["removed_after"].get(architecture)
