@@ -72,7 +72,7 @@ def _changes(
 
 
 def _row(bench: Bench, trial: Trial) -> TrialRow:
-    base = {
+    base: dict[str, object] = {
         "number": trial.number,
         "purpose": trial.purpose,
         "key": trial.config.key,

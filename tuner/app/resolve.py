@@ -143,7 +143,7 @@ def resolve_workload(text: str, requests: int | None) -> Workload:
             input_tokens=Fixed(tokens=int(short[1])),
             output_tokens=Fixed(tokens=int(short[2])),
             arrivals=arrivals,
-            requests=requests or max(32, 6 * parallel),
+            requests=requests or max(64, 8 * parallel),
             warmup_requests=min(parallel, 64),
         )
     elif Path(text).suffix in (".yaml", ".yml"):

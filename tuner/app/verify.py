@@ -151,13 +151,16 @@ def _worded(
             "s" if name == "baseline" else ""
         )
         return Verdict(kind="no_clear_winner", text=text, reference=name)
-    if chosen.ratio is None or not reference.meets_slo or reference.failures:
-        text = f"trial {chosen.trial} keeps the SLO and {what} did not hold in verification"
+    if chosen.ratio is None or reference.failures:
+        text = f"trial {chosen.trial} held in verification, and {what} did not"
         return Verdict(kind="winner", text=text, reference=name)
     maximize = direction(bench.spec.objective) == "maximize"
     ratio = chosen.ratio
     clear = ratio.low > 1 if maximize else ratio.high < 1
     shown = f"{bench.spec.objective} {ratio.value:.2f}x of {what} [{ratio.low:.2f}, {ratio.high:.2f}], {rounds} rounds"
+    if not reference.meets_slo:
+        text = f"trial {chosen.trial} keeps the SLO and {what} does not: {shown}"
+        return Verdict(kind="winner", text=text, reference=name)
     if clear:
         return Verdict(kind="winner", text=f"trial {chosen.trial} beats {what}: {shown}", reference=name)
     return Verdict(kind="no_clear_winner", text=f"no clear winner: {shown}", reference=name)

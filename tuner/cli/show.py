@@ -94,6 +94,8 @@ class Screen:
             self.line(f"{self._head}{left}")
 
     def _enter(self, phase: str) -> None:
+        if phase == self._phase:
+            return
         self._phase = phase
         if self._console.is_terminal:
             self._draw()
