@@ -10,7 +10,16 @@ import re
 from functools import cache
 from typing import Any
 
-from tuner.domain.engine import EngineConfig, Footprint, LaunchSpec, ServerMetrics, Setting, StartupFacts, Value
+from tuner.domain.engine import (
+    ENV_PREFIX,
+    EngineConfig,
+    Footprint,
+    LaunchSpec,
+    ServerMetrics,
+    Setting,
+    StartupFacts,
+    Value,
+)
 from tuner.domain.model import ModelSpec
 from tuner.domain.study import EngineInstall
 from tuner.domain.trial import FailureKind
@@ -31,6 +40,7 @@ _RESERVED = {
     "served-model-name": "llmtune names the model; give --model-name",
     "config": "its settings would not be seen; list them one by one",
 }
+_SECRET = re.compile(r"SECRET|(?:^|[_:])(?:TOKEN|PASSWORD|PASSWD|CREDENTIALS?|KEY|KEY_ID)$")
 _KV_BITS = {"auto": None, "bfloat16": 16.0, "float16": 16.0, "nvfp4": 4.5}
 _DTYPE_BITS = {"float32": 32.0, "float": 32.0, "bfloat16": 16.0, "float16": 16.0, "half": 16.0}
 
@@ -44,12 +54,17 @@ class VllmEngine:
         """Check one setting against the flags of this version.
 
         Raises:
-            FlagError: not a flag of this version, not a value of it, or one that llmtune sets itself.
+            FlagError: not a flag of this version, not a value of it, a secret, or one that llmtune sets itself.
 
         """
-        reason = _RESERVED.get(flag)
-        if reason is not None:
-            raise FlagError(f"--{flag} cannot be set here: {reason}")
+        if flag.startswith(ENV_PREFIX) and _SECRET.search(flag):
+            raise FlagError(
+                f"{flag} looks like a secret, and settings are written to files",
+                hint="set it in the environment; deployment files pass it on by name",
+            )
+        name = flag.replace("_", "-").removeprefix("--")
+        if name in _RESERVED:
+            raise FlagError(f"--{name} cannot be set here: {_RESERVED[name]}")
         flag_table(self.name, version).check(flag, value)
 
     def launch(self, model: ModelSpec, config: EngineConfig, install: EngineInstall) -> LaunchSpec:
@@ -93,7 +108,7 @@ class VllmEngine:
             weight_bits=_weight_bits(str(quantization)) if quantization else bits,
             kv_bits=_KV_BITS.get(kv, 8.0) or bits,
             max_sequences=human_int(config.get("max-num-seqs")),
-            max_context=human_int(config.get("max-model-len")) or model.max_context,
+            max_context=_context(config) or model.max_context,
             batched_tokens=human_int(config.get("max-num-batched-tokens")),
             memory_fraction=_as_float(config.get("gpu-memory-utilization")),
             kv_bytes=_kv_bytes(config),
@@ -139,8 +154,11 @@ class VllmEngine:
         """Return the line after which a start cannot succeed any more."""
         for pattern in data("vllm/failures.yaml")["fatal"]:
             position = log.find(pattern)
-            if position >= 0:
-                return log[log.rfind("\n", 0, position) + 1 :].split("\n", 1)[0].strip()
+            while position >= 0:
+                line = log[log.rfind("\n", 0, position) + 1 :].split("\n", 1)[0]
+                if pattern in (_complaint(line) or ""):
+                    return line.strip()
+                position = log.find(pattern, position + 1)
         return None
 
     def phase(self, log: str) -> str:
@@ -195,7 +213,7 @@ def _argument(setting: Setting) -> list[str]:
         return [f"--{setting.flag}"]
     if setting.value is False:
         return [f"--no-{setting.flag}"]
-    text = f"{setting.value:g}" if isinstance(setting.value, float) else str(setting.value)
+    text = str(setting.value)
     return [f"--{setting.flag}={text}"] if text.startswith("-") else [f"--{setting.flag}", text]
 
 
@@ -203,10 +221,16 @@ def _as_float(value: Value | None) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
+def _context(config: EngineConfig) -> int | None:
+    """Return the context length, or None when the engine is to find it (`auto`, -1)."""
+    context = human_int(config.get("max-model-len"))
+    return context if context is not None and context > 0 else None
+
+
 def _kv_bytes(config: EngineConfig) -> int | None:
     direct = human_int(config.get("kv-cache-memory-bytes"))
-    space = config.get("env:VLLM_CPU_KVCACHE_SPACE")
-    return direct if direct is not None else int(float(space) * _GIB) if space else None
+    space = human_int(config.get("env:VLLM_CPU_KVCACHE_SPACE"), scale=_GIB)
+    return direct if direct is not None else space
 
 
 def _weight_bits(method: str) -> float:

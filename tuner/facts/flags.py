@@ -194,14 +194,17 @@ def parse_version(text: str) -> Version:
         raise EngineError(f"{text!r} is not an engine version", hint="versions look like 0.32.0") from None
 
 
-def human_int(value: Value | None) -> int | None:
-    """Read a count as vLLM does: `8k` is 8,000, `8K` is 8,192 (vllm/utils/argparse_utils.py); None when it is none."""
+def human_int(value: Value | None, *, scale: int = 1) -> int | None:
+    """Read a count as vLLM does: `8k` is 8,000, `8K` is 8,192 (vllm/utils/argparse_utils.py); None when it is none.
+
+    `scale` is the size of one, for sizes given in larger units.
+    """
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        return int(value)
+        return int(value * scale) if math.isfinite(value) else None
     match = _HUMAN_INT.match(value)
-    return int(float(match[1]) * _HUMAN.get(match[2], 1)) if match else None
+    return int(float(match[1]) * _HUMAN.get(match[2], 1) * scale) if match else None
 
 
 def _type_problem(flag: Flag, value: Value) -> str | None:
