@@ -237,7 +237,7 @@ class TestDeathOfLlmtune:
 
 class TestReap:
     def test_after_the_guard_and_llmtune_were_killed(self, tmp_path: Path):
-        faults = ["spawn-orphans:1", "spawn-children:1"]
+        faults = ["spawn-orphans:1", "spawn-children:1", "spawn-nameless:1"]
         script = CHILD_SCRIPT.format(root=str(ROOT), folder=str(tmp_path), faults=faults, grace=5.0)
         with running(script) as process:
             handle = read_handle(tmp_path)
@@ -247,7 +247,7 @@ class TestReap:
             assert handle.guard_pid is not None
             os.kill(handle.guard_pid, signal.SIGKILL)
             assert wait_until(lambda: handle.pid not in living(pids)), "the kernel ends the engine with its guard"
-            assert len(living(pids)) == 2
+            assert len(living(pids)) == 3
             assert ProcessLauncher().reap(handle) is False, "its llmtune still lives"
             process.kill()
             process.wait()

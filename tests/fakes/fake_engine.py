@@ -21,6 +21,7 @@ Standard library only. A fault is NAME[:ARGUMENT][@SECONDS after the start]:
     empty-answer         completions answer without a token
     ignore-sigterm       SIGTERM is ignored, by the children too
     spawn-children:N     children in the same process group
+    spawn-nameless:N     children without an environment, as it looks after a program has set its title
     spawn-orphans:N      grandchildren in sessions of their own whose parents are gone
     print-token          print tokens of known shapes and the values of HF_TOKEN and MY_SECRET, in pieces
     flood                print as fast as possible
@@ -279,6 +280,8 @@ def prepare(faults: Faults) -> None:
         signal.signal(signal.SIGTERM, lambda *_: leave(0))
     for _ in range(int(faults.number("spawn-children"))):
         subprocess.Popen(["sleep", "600"])
+    for _ in range(int(faults.number("spawn-nameless"))):
+        subprocess.Popen(["/bin/sleep", "600"], env={})
     for _ in range(int(faults.number("spawn-orphans"))):
         # The shell in between is gone at once, so nobody above knows the sleeper.
         subprocess.run(["sh", "-c", "setsid sleep 600 &"], check=True)

@@ -64,7 +64,7 @@ class ProcessServer:
 
     def listener(self) -> Listener:
         """Who listens on our port."""
-        if not tree.listening_inodes(self.handle.port):
+        if ports.refuses(self.handle.host, self.handle.port):
             return "none"
         return tree.who_listens(self.handle.port, self._rows())
 

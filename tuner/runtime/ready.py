@@ -8,9 +8,10 @@ proves nothing: it may be somebody else's server.
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import httpx
@@ -25,6 +26,8 @@ FOREIGN_LIMIT = 3
 REFUSAL_LIMIT_S = 5.0
 PROBE_TOKENS = 4
 _SHORT = httpx.Timeout(5.0, connect=1.0)
+# Loopback is plain HTTP: reading the machine's certificates would cost a sixth of a second for each client.
+_NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 NotReadyKind = Literal["exited", "fatal_line", "timeout", "wrong_model", "foreign_listener", "no_answer", "machine"]
 
@@ -67,7 +70,7 @@ def wait_ready(
     only asked when the log has grown. `on_phase` hears each new phase.
     """
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    with httpx.Client(base_url=server.url, timeout=_SHORT, trust_env=False, headers=headers) as client:
+    with _client(server.url, _SHORT, headers) as client:
         waiting = _Waiting(server, spec, client, probe_prompt, time.monotonic() + timeout_s)
         waiting.hear(fatal, phase, on_phase)
         while True:
@@ -75,6 +78,10 @@ def wait_ready(
             if result is not None:
                 return result
             time.sleep(POLL_S)
+
+
+def _client(url: httpx.URL | str, timeout: httpx.Timeout, headers: Mapping[str, str]) -> httpx.Client:
+    return httpx.Client(base_url=url, timeout=timeout, headers=headers, trust_env=False, verify=_NO_CERTIFICATES)
 
 
 class _Probe(threading.Thread):
@@ -107,8 +114,8 @@ class _Probe(threading.Thread):
         """Ask, and keep what came back: tokens, or a status with its text, or what went wrong."""
         started = time.monotonic()
         try:
-            with httpx.Client(trust_env=False, headers=self._headers, timeout=self._timeout) as client:
-                answer = client.post(self._url.join("/v1/completions"), json=self._body)
+            with _client(self._url, self._timeout, self._headers) as client:
+                answer = client.post("/v1/completions", json=self._body)
             self.text = answer.text
             self.tokens = sum(_tokens_of(line) for line in answer.text.splitlines()) if answer.status_code == 200 else 0
             self.status = answer.status_code
@@ -193,6 +200,8 @@ class _Waiting:
         return self._fail("exited", self._fatal_line or f"the engine ended with exit code {code}")
 
     def _probe(self) -> Ready | NotReady | None:
+        if self._probing is not None and self._probing.is_alive():
+            return None
         listener = self._server.listener()
         self._foreign = self._foreign + 1 if listener == "foreign" else 0
         if self._foreign >= FOREIGN_LIMIT:
@@ -201,7 +210,7 @@ class _Waiting:
         if listener != "ours":
             return None
         try:
-            return self._ask()
+            return self._ask() if self._probing is None else self._complete()
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             self._seen = f"{type(error).__name__}: {error}"
             return None
@@ -223,7 +232,6 @@ class _Waiting:
         if self._probing is None:
             self._probing = _Probe(self._client, self._spec.served_name, self._prompt, self._deadline)
             self._seen = "no completion has come back yet"
-        if self._probing.is_alive():
             return None
         probe, self._probing = self._probing, None
         if probe.tokens > 0:
