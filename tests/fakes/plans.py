@@ -226,7 +226,7 @@ def nasty_plan() -> Plan:
         trials=(TrialRow(number=0, purpose="search", key="k", settings={NASTY: NASTY}, outcome="failed",
                          failure=FailureKind.CRASHED, reason=NASTY + "\n```\n" + path),),
         warnings=(NASTY,),
-        command=f"llmtune optimize --model {NASTY}",
+        command=f"llmtune optimize --model {path} --engine-command '/opt/my venv/bin/v llm$'",
     )
 
 

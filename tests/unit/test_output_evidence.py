@@ -73,9 +73,10 @@ def test_every_request_is_one_line(tmp_path):
     assert first["error"] is None
 
 
-def test_the_same_requests_give_the_same_bytes(tmp_path):
+def test_the_same_requests_give_the_same_bytes_at_any_time(tmp_path, monkeypatch):
     folder = trial_folder(tmp_path, 0)
     folder.write_requests([{"id": "a"}], "first")
+    monkeypatch.setattr("time.time", lambda: 2e9)
     folder.write_requests([{"id": "a"}], "second")
     assert (folder.path / "first.jsonl.gz").read_bytes() == (folder.path / "second.jsonl.gz").read_bytes()
 

@@ -19,8 +19,7 @@
 # MEASURED   p95 ITL 32 [30.4, 33.6] ms, n=192, 3 rounds
 # MEASURED   p95 TPOT 33.6 [31.92, 35.28] ms, n=192, 3 rounds
 # MEASURED   start 41.2 s, the longest of 6
-# command    llmtune optimize --model it's "$(touch pwned)" `x` \ | ☃ ${HOME}\ton
-#            | # yes: - off\u202e
+# command    llmtune optimize --model my model --engine-command 'v llm$'
 #
 # Start:      MODEL_DIR=/path/to/the/model ./docker-run.sh     Stop: docker stop it-s-touch-pwned-x-home-on-yes-off
 # Variables:  LLMTUNE_BIND (127.0.0.1), LLMTUNE_PORT (8000), DOCKER (docker), MODEL_DIR
