@@ -223,6 +223,7 @@ class _Answer:
         self.over = False
         self.newline = b"\r\n" if self.behaviour.crlf else b"\n"
         self.plain: bytes | None = None
+        self.held = b""
 
     def begin(self) -> None:
         server, now = self.server, self.wire.loop.time()
@@ -277,12 +278,12 @@ class _Answer:
             return data
         return b"%x\r\n%b\r\n" % (len(data), data)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, *, last: bool = False) -> None:
         head, self.head = self.head, b""
-        if self.behaviour.split_events and len(data) > 20:
-            self.wire.transport.write(head + self.frame(data[:15]))
-            self.wire.loop.call_later(0.002, self.wire.transport.write, self.frame(data[15:]))
-            return
+        if self.behaviour.split_events and not last:  # the end of each event comes with the next one
+            data, self.held = self.held + data[:-10], data[-10:]
+        elif self.behaviour.split_events:
+            data = self.held + data
         self.wire.transport.write(head + self.frame(data))
 
     def step(self) -> None:
@@ -344,7 +345,7 @@ class _Answer:
             data += self.event({"id": "cmpl-1", "choices": [], "usage": self.usage()})
         if done and self.fault != "no_done":
             data += self.event("[DONE]")
-        self.write(data)
+        self.write(data, last=True)
         if self.behaviour.framing == "chunked" and self.fault != "close_after_done":
             self.wire.transport.write(b"0\r\n\r\n")
         self.stop()

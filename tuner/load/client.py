@@ -148,9 +148,10 @@ class Connection(asyncio.Protocol):
             self.close()
             exchange.finish(now_ns)
             return 0
+        events = self._events
         if self._complete:
             self._end(exchange, now_ns)
-        return self._events
+        return events
 
     def take_end(self, now_ns: int) -> None:
         """Handle a closed connection."""

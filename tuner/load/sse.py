@@ -41,33 +41,31 @@ class SseParser:
             self._rest = rest + self._rest
             if len(self._rest) > LONGEST_EVENT:
                 raise EventTooLongError
-        return [payload for part in parts if (payload := self._payload(part)) is not None]
+        return [payload for part in parts if (payload := self._payload(part))]
 
     def flush(self) -> list[bytes]:
         """Return the event that the end of the stream left open, if it holds data."""
         rest, self._rest = self._rest.rstrip(b"\r\n"), b""
         payload = self._payload(rest)
-        return [] if payload is None else [payload]
+        return [payload] if payload else []
 
     def _unify_line_ends(self, data: bytes) -> bytes:
         if data.endswith(b"\r"):  # its LF may be in the next read
             data, self._rest = data[:-1], b"\r"
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _payload(self, event: bytes) -> bytes | None:
+    def _payload(self, event: bytes) -> bytes:
         if event.startswith(b"data:") and b"\n" not in event:
             return event[6:] if event[5:6] == b" " else event[5:]
         lines: list[bytes] = []
         name = b""
         for line in event.split(b"\n"):
-            key, colon, value = line.partition(b":")
+            key, _, value = line.partition(b":")
             value = value.removeprefix(b" ")
-            if key == b"data" and (colon or line):
+            if key == b"data":
                 lines.append(value)
             elif key == b"event":
                 name = value
-        if not lines:
-            return None
         payload = b"\n".join(lines)
         if name == b"error" and self.error is None:
             self.error = payload

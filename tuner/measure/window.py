@@ -77,7 +77,7 @@ def in_flight(records: list[RequestRecord]) -> tuple[NDArray[np.int64], NDArray[
     ends = np.array([record.end_ns for record in records], dtype=np.int64)
     times = np.concatenate([starts, ends])
     steps = np.concatenate([np.ones_like(starts), -np.ones_like(ends)])
-    order = np.lexsort((-steps, times))
+    order = np.lexsort((steps, times))  # an end before a start of the same moment
     return times[order], np.cumsum(steps[order])
 
 
