@@ -33,7 +33,7 @@ class MemoryPlan(Record):
     @property
     def text(self) -> str:
         """All terms, in GiB."""
-        kv = f" + KV cache of one full-length request {self.kv_for_one / _GIB:.1f}" if self.kv_for_one else ""
+        kv = f" + KV cache of one full-length request {self.kv_for_one / _GIB:.1f} GiB" if self.kv_for_one else ""
         return f"PREDICTED per device: weights {self.weights / _GIB:.1f} GiB{kv}, budget {self.budget / _GIB:.1f} GiB"
 
 

@@ -108,7 +108,7 @@ class VllmEngine:
             weight_bits=_weight_bits(str(quantization)) if quantization else bits,
             kv_bits=_KV_BITS.get(kv, 8.0) or bits,
             max_sequences=human_int(config.get("max-num-seqs")),
-            max_context=_context(config) or model.max_context,
+            max_context=_context(config, model),
             batched_tokens=human_int(config.get("max-num-batched-tokens")),
             memory_fraction=_as_float(config.get("gpu-memory-utilization")),
             kv_bytes=_kv_bytes(config),
@@ -221,10 +221,10 @@ def _as_float(value: Value | None) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _context(config: EngineConfig) -> int | None:
-    """Return the context length, or None when the engine is to find it (`auto`, -1)."""
-    context = human_int(config.get("max-model-len"))
-    return context if context is not None and context > 0 else None
+def _context(config: EngineConfig, model: ModelSpec) -> int | None:
+    """Return the context length, or None when the engine fits it to its memory (`auto`, -1)."""
+    wanted = config.get("max-model-len")
+    return model.max_context if wanted is None else None if wanted in ("auto", -1) else human_int(wanted)
 
 
 def _kv_bytes(config: EngineConfig) -> int | None:

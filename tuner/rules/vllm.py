@@ -56,7 +56,7 @@ def heads_divide(config: EngineConfig, model: ModelSpec, hardware: Hardware) -> 
     del hardware
     size = _count(config, "tensor-parallel-size", 1) or 1
     if model.attention_heads and size > 1 and model.attention_heads % size:
-        fits = [str(n) for n in (1, 2, 4, 8, 16) if model.attention_heads % n == 0]
+        fits = [str(n) for n in range(1, 17) if model.attention_heads % n == 0]
         yield Finding(
             rule="heads_divide",
             severity="error",
@@ -127,9 +127,11 @@ def whole_prefill_fits(config: EngineConfig, model: ModelSpec, hardware: Hardwar
 
 
 def context_fits_model(config: EngineConfig, model: ModelSpec, hardware: Hardware) -> Iterator[Finding]:
-    """The context length is at most what the model was made for."""
+    """The context length is at most what the model was made for, unless the engine is told to take more."""
     del hardware
     context = _count(config, "max-model-len")
+    if str(config.get("env:VLLM_ALLOW_LONG_MAX_MODEL_LEN") or "0") != "0":
+        return
     if context is not None and model.max_context is not None and context > model.max_context:
         yield Finding(
             rule="context_fits_model",
@@ -191,7 +193,7 @@ def quantization_matches_checkpoint(config: EngineConfig, model: ModelSpec, hard
     if method is None:
         return
     own = model.quantization
-    if own is not None and _family(method) != _family(own):
+    if own is not None and _family(method) != _family(own) and method not in _CONVERTS:
         yield Finding(
             rule="quantization_matches_checkpoint",
             severity="error",
@@ -256,6 +258,8 @@ _COUNTS = (
     "data-parallel-size",
 )
 _TYPES = {"half": "float16", "float": "float32"}
+_CONVERTS = {"moe_wna16", "humming", "inc", "gpt_oss_mxfp4", "deepseek_v4_fp8"}
+"""Methods that take checkpoints of other methods (override_quantization_method)."""
 _NEED_CHECKPOINT = {"awq", "gptq", "compressed-tensors", "modelopt", "quark"}
 
 
