@@ -13,7 +13,8 @@ from tuner.app.events import Listener, Note, TrialEnded, TrialStarted
 from tuner.app.forecast import trial_seconds, work_plan
 from tuner.app.resolve import Resolved
 from tuner.app.trial import Bench, run_trial
-from tuner.app.verify import arms, decide, entrants, verify
+from tuner.app.verdict import arms, decide
+from tuner.app.verify import entrants, verify
 from tuner.app.words import settings_text
 from tuner.domain.engine import EngineConfig
 from tuner.domain.plan import Plan
@@ -74,8 +75,8 @@ def _run(resolved: Resolved, bench: Bench, ledger: Ledger, folder: Path) -> tupl
         )
     chosen = entrants(bench, trials)
     verify(bench, chosen, done=search.starts, total=search.starts + len(chosen) * bench.spec.budget.verify_rounds)
-    found = arms(bench, chosen)
-    verdict, winner = decide(bench, found)
+    found = arms(bench.spec, chosen)
+    verdict, winner = decide(bench.spec, found)
     plan = conclude(resolved, bench, trials=trials, found=found, verdict=verdict, winner=winner, chosen=chosen)
     emit(plan, folder)
     return plan, folder

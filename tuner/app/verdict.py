@@ -1,0 +1,131 @@
+"""What may be said after verification: who won, by how much, or that nobody did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from tuner.app.verify import Entrant
+from tuner.domain.plan import Arm, Verdict
+from tuner.domain.study import StudySpec
+from tuner.domain.trial import Estimate
+from tuner.measure.compare import combine, ratio_over_rounds
+from tuner.measure.objective import direction, meets, score
+
+Reference = Literal["default", "baseline", "none"]
+
+_WORDS: dict[Reference, tuple[str, str]] = {
+    "default": ("the engine's defaults", "stay"),
+    "baseline": ("your baseline", "stays"),
+    "none": ("nothing", "stays"),
+}
+
+
+def arms(spec: StudySpec, chosen: Sequence[Entrant]) -> tuple[Arm, ...]:
+    """Sum up the rounds of each entrant; ratios are taken round by round against the first one, the reference."""
+    found: list[Arm] = []
+    reference = next((entrant for entrant in chosen if entrant.label in ("baseline", "default")), None)
+    for entrant in chosen:
+        if not entrant.rounds:
+            continue
+        compared = reference is not None and entrant is not reference
+        found.append(
+            Arm(
+                label=entrant.label,
+                trial=entrant.trial,
+                config=entrant.config,
+                score=combine(entrant.rounds, spec.objective),
+                ratio=_ratio(spec, entrant, reference) if compared and reference is not None else None,
+                meets_slo=all(meets(measurement, spec.slo) for measurement in entrant.rounds),
+                rounds=tuple(entrant.rounds),
+                start_s=tuple(entrant.starts),
+                failures=tuple(entrant.failures),
+            )
+        )
+    return tuple(found)
+
+
+def decide(spec: StudySpec, found: Sequence[Arm]) -> tuple[Verdict, Arm | None]:
+    """Say what may be said, and which arm is deployed.
+
+    Arms whose intervals overlap are tied, and a tie goes to the fewest changed settings. An arm that failed a round is
+    out, and so is one that does not keep the SLO while another does.
+    """
+    reference = next((arm for arm in found if arm.label in ("baseline", "default")), None)
+    name: Reference = "none" if reference is None else "baseline" if reference.label == "baseline" else "default"
+    sound = [arm for arm in found if not arm.failures]
+    if not sound:
+        text = "no configuration survived its verification rounds"
+        return Verdict(kind="not_verified", text=text, reference=name), None
+    good = [arm for arm in sound if arm.meets_slo]
+    leaders = _leaders(spec, good or sound, reference)
+    chosen = min(leaders, key=lambda arm: _changes(spec, arm, reference))
+    if not good:
+        text = f"no verified configuration keeps the SLO ({spec.slo.text}); trial {chosen.trial} comes first"
+        return Verdict(kind="nothing_meets_slo", text=text, reference=name), chosen
+    if reference is None:
+        text = f"trial {chosen.trial} is the best that was verified; no reference could be measured"
+        return Verdict(kind="winner", text=text, reference="none"), chosen
+    if chosen is reference:
+        return _reference_stays(leaders, reference, name), chosen
+    return _challenger_wins(spec, chosen, reference, name), chosen
+
+
+def _reference_stays(leaders: Sequence[Arm], reference: Arm, name: Reference) -> Verdict:
+    what, stays = _WORDS[name]
+    tied = ", ".join(f"trial {arm.trial}" for arm in leaders if arm is not reference)
+    if not tied:
+        return Verdict(kind="keep_baseline", text=f"nothing that was verified beats {what}", reference=name)
+    text = f"no clear winner: {tied} and {what} cannot be told apart, so {what} {stays}"
+    return Verdict(kind="no_clear_winner", text=text, reference=name)
+
+
+def _challenger_wins(spec: StudySpec, chosen: Arm, reference: Arm, name: Reference) -> Verdict:
+    what, _ = _WORDS[name]
+    shown = ""
+    if chosen.ratio is not None:
+        ratio = chosen.ratio
+        rounds = f"{ratio.n} rounds each"
+        shown = f": {spec.objective} {ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}], {rounds}, MEASURED"
+    if reference.failures:
+        text = f"trial {chosen.trial} held in verification, and {what} did not"
+    elif not reference.meets_slo:
+        text = f"trial {chosen.trial} keeps the SLO and {what} does not{shown}"
+    elif chosen.ratio is not None and _clearly_better(spec, chosen.ratio):
+        text = f"trial {chosen.trial} beats {what}{shown}"
+    else:
+        return Verdict(kind="no_clear_winner", text=f"no clear winner{shown}", reference=name)
+    return Verdict(kind="winner", text=text, reference=name)
+
+
+def _leaders(spec: StudySpec, arms_left: Sequence[Arm], reference: Arm | None) -> list[Arm]:
+    """Return the best arm and those tied with it; when the best clearly beats the reference, only those that do too."""
+    maximize = direction(spec.objective) == "maximize"
+    best = max(arms_left, key=lambda arm: arm.score.value if maximize else -arm.score.value)
+    leaders = [arm for arm in arms_left if arm is best or not _clearly_better(spec, _ratio(spec, best, arm))]
+    if reference in arms_left and best.ratio is not None and _clearly_better(spec, best.ratio):
+        leaders = [arm for arm in leaders if arm.ratio is not None and _clearly_better(spec, arm.ratio)]
+    return leaders
+
+
+def _ratio(spec: StudySpec, one: Arm | Entrant, other: Arm | Entrant) -> Estimate | None:
+    mine, theirs = ([score(m, spec.objective).value for m in side.rounds] for side in (one, other))
+    common = min(len(mine), len(theirs))
+    if common < 2 or min(*mine, *theirs) <= 0:
+        return None
+    return ratio_over_rounds(mine[:common], theirs[:common])
+
+
+def _clearly_better(spec: StudySpec, ratio: Estimate | None) -> bool:
+    if ratio is None:
+        return False
+    return ratio.low > 1 if direction(spec.objective) == "maximize" else ratio.high < 1
+
+
+def _changes(spec: StudySpec, arm: Arm, reference: Arm | None) -> tuple[bool, int]:
+    """Order arms by how much they change: the reference changes nothing."""
+    before = {} if reference is None else reference.config.values
+    now = arm.config.values
+    pinned = {pin.flag for pin in spec.pins}
+    differing = sum(before.get(flag) != now.get(flag) for flag in {*before, *now} - pinned)
+    return (arm is not reference, differing)
