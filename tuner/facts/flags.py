@@ -76,7 +76,7 @@ class FlagTable:
         flag = self.find(name)
         if flag is not None:
             return flag
-        shown = f"--{self._canonical(name)}"
+        shown = f"--{self._canonical(name)}" if not self._canonical(name).startswith("-") else name
         entry = self._data["flags"].get(self._canonical(name))
         where = f"{self.engine} {self.version}"
         if entry is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from tuner.facts.flags import Flag, FlagTable, flag_table
 from tuner.facts.located import load_document
 
 _SERVE = re.compile(r"(?:^|[\s/])vllm\s+serve(?:\s|$)|vllm\.entrypoints\.openai\.api_server")
+_SERVE_BY_VARIABLE = re.compile(r"^\s*(?:exec\s+)?\"?\$\{?\w+\}?\"?\s+serve(?:\s|$)")
+_ALL_ARGUMENTS = re.compile(r"^\$(?:[@*]|\{(?:\w+\[)?[@*]\]?\})$")
+_REDIRECTION = re.compile(r"^(?:\d|&)?(?:<|>>?)(?P<target>.*)$")
 _IGNORED = {
     "host",
     "port",
@@ -47,13 +51,15 @@ def read_baseline(text: str, *, engine: str, version: str) -> ReadCommand:
 
     """
     path = Path(text)
-    if _SERVE.search(text) is None and (path.is_file() or path.suffix in (".yaml", ".yml", ".sh")):
+    if _SERVE.search(text) is None and (path.suffix in (".yaml", ".yml", ".sh") or os.path.isfile(path)):  # noqa: PTH113
         return _read_file(path, engine, version)
     return parse_serve(_words(text, "--baseline"), engine=engine, version=version, where="--baseline")
 
 
 def parse_serve(words: list[str], *, engine: str, version: str, where: str) -> ReadCommand:
     """Read the words of a serve command, environment assignments in front included.
+
+    A model that only a shell variable names is not known here.
 
     Raises:
         SpaceError: no serve command.
@@ -68,7 +74,7 @@ def parse_serve(words: list[str], *, engine: str, version: str, where: str) -> R
     model: str | None = None
     for name, value in _pairs(arguments, table):
         if name is None or name == "model":
-            model = str(value)
+            model = None if str(value).startswith("$") else str(value)
         elif name in _IGNORED:
             ignored.append(f"--{name}")
         else:
@@ -100,14 +106,15 @@ def parse_value(flag: Flag, text: str) -> Value:
 
 def _pairs(arguments: list[str], table: FlagTable) -> Iterator[tuple[str | None, Value]]:
     """Yield (flag, value); flag None is the positional model."""
-    dotted: dict[str, dict[str, Any]] = {}
-    position = 0
-    while position < len(arguments):
-        word = arguments[position]
-        position += 1
+    objects: dict[str, dict[str, Any]] = {}
+    waiting = list(reversed(arguments))
+    while waiting:
+        word = waiting.pop()
         if not word.startswith("-") or word == "-":
             yield None, word
             continue
+        if word.startswith("-O") and word != "-O":
+            word = "--optimization-level=" + word[2:].removeprefix("=")
         name, _, attached = word.partition("=")
         base, dot, key = name.partition(".")
         flag, negated = _flag_of(table, base)
@@ -116,23 +123,39 @@ def _pairs(arguments: list[str], table: FlagTable) -> Iterator[tuple[str | None,
                 raise FlagError(f"{word}: {name} takes no value", hint=f"write {name} or --no-{flag.name}")
             yield flag.name, not negated
             continue
-        if not attached:
-            if position >= len(arguments) or (arguments[position].startswith("--")):
-                raise FlagError(f"{name} needs a value")
-            attached = arguments[position]
-            position += 1
+        attached = attached or _next_value(name, waiting)
+        whole = None if dot else _json_or_text(attached)
         if dot:
-            dotted.setdefault(flag.name, {})[key] = _json_or_text(attached)
+            _put(objects.setdefault(flag.name, {}), key.split("."), _json_or_text(attached))
+        elif flag.kind == "json" and isinstance(whole, dict):
+            objects[flag.name] = {**whole, **objects.get(flag.name, {})}
         elif flag.kind == "list":
-            items = [attached]
-            while position < len(arguments) and not arguments[position].startswith("-"):
-                items.append(arguments[position])
-                position += 1
-            yield flag.name, " ".join(items)
+            yield flag.name, " ".join([attached, *_more_values(waiting)])
         else:
             yield flag.name, parse_value(flag, attached)
-    for name, entries in dotted.items():
+    for name, entries in objects.items():
         yield name, json.dumps(entries, sort_keys=True)
+
+
+def _next_value(name: str, waiting: list[str]) -> str:
+    if not waiting or waiting[-1].startswith("--"):
+        raise FlagError(f"{name} needs a value")
+    return waiting.pop()
+
+
+def _more_values(waiting: list[str]) -> Iterator[str]:
+    while waiting and not waiting[-1].startswith("-"):
+        yield waiting.pop()
+
+
+def _put(entries: dict[str, Any], keys: list[str], value: Any) -> None:  # noqa: ANN401  (JSON is dynamic)
+    """Set one value of a nested object, as `--flag.key.key value` does."""
+    for key in keys[:-1]:
+        inner = entries.setdefault(key, {})
+        if not isinstance(inner, dict):
+            inner = entries[key] = {}
+        entries = inner
+    entries[keys[-1]] = value
 
 
 def _flag_of(table: FlagTable, name: str) -> tuple[Flag, bool]:
@@ -162,13 +185,33 @@ def _leading_env(words: list[str]) -> tuple[dict[str, str], list[str]]:
 
 def _after_serve(words: list[str], where: str) -> list[str]:
     for index, word in enumerate(words):
-        if word == "serve" and index and words[index - 1].rsplit("/", 1)[-1] == "vllm":
-            return words[index + 1 :]
+        before = words[index - 1].rsplit("/", 1)[-1] if index else ""
+        if word == "serve" and (before == "vllm" or before.startswith("$")):
+            return _until_the_shell(words[index + 1 :])
         if word == "vllm.entrypoints.openai.api_server":
-            return words[index + 1 :]
+            return _until_the_shell(words[index + 1 :])
     raise SpaceError(
         f"{where}: no `vllm serve` command in it", hint='e.g. --baseline "vllm serve MODEL --max-num-seqs 64"'
     )
+
+
+def _until_the_shell(words: list[str]) -> list[str]:
+    """Drop what the shell takes for itself: redirections, pipes and whatever comes after the command."""
+    kept: list[str] = []
+    waiting = list(reversed(words))
+    while waiting:
+        word = waiting.pop()
+        redirection = _REDIRECTION.match(word)
+        if word in ("&", "&&", "|", "||", ";"):
+            break
+        if redirection is not None:
+            if not redirection["target"] and waiting:
+                waiting.pop()
+        elif not _ALL_ARGUMENTS.match(word):
+            kept.append(word.removesuffix(";"))
+        if word.endswith(";"):
+            break
+    return kept
 
 
 def _words(text: str, where: str) -> list[str]:
@@ -189,10 +232,11 @@ def _read_file(path: Path, engine: str, version: str) -> ReadCommand:
     exports = re.findall(r"^\s*export\s+(VLLM_\w+=\S+)", joined, re.MULTILINE)
     array = re.search(r"^\s*\w+=\(\n(.*?)^\s*\)", joined, re.MULTILINE | re.DOTALL)
     for number, line in enumerate(joined.splitlines(), start=1):
-        if _SERVE.search(line) and not line.lstrip().startswith("#"):
+        is_serve = _SERVE.search(line) or _SERVE_BY_VARIABLE.search(line)
+        if is_serve and not line.lstrip().startswith("#"):
             words = _words(line, f"{path}:{number}")
             if array is not None:
-                words = [word for word in words if not word.startswith(("${", "$"))] + _words(array[1], str(path))
+                words += _words(array[1], str(path))
             return parse_serve([*map(_unquote, exports), *words], engine=engine, version=version, where=str(path))
     raise SpaceError(f"{path}: no `vllm serve` command in it")
 
