@@ -79,6 +79,8 @@ class LauncherContract:
             assert written.launcher == launcher.name
             assert server.log_path == tmp_path / "a" / "b" / written.log
             assert server.url == f"http://{written.host}:{written.port}"
+        assert not (tmp_path / "a" / "b" / HANDLE_FILE).exists(), "a handle that is left is work for reap"
+        assert server.log_path.exists()
 
     def test_uses_are_numbers_above_zero_or_unknown(self, launcher: Launcher, spec: LaunchSpec, tmp_path: Path):
         with launcher.start(spec, tmp_path) as server:

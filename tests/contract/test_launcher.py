@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -444,4 +443,5 @@ class TestErrors:
         launcher = ProcessLauncher(program=(sys.executable, str(FAKE), "serve"))
         with launcher.start(spec, tmp_path) as server:
             assert isinstance(become_ready(server, spec), Ready)
-        assert json.loads((tmp_path / HANDLE_FILE).read_text())["port"] == server.handle.port
+            command = Path(f"/proc/{server.handle.pid}/cmdline").read_text().split("\0")
+            assert command[1:3] == [str(FAKE), "serve"]

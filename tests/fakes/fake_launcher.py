@@ -124,6 +124,7 @@ class FakeLauncher:
             yield server
         finally:
             server.kill(0)
+            (folder / HANDLE_FILE).unlink(missing_ok=True)
             server.teardown = Teardown(engine_s=0.0, check_s=0.0, forced=False, left=(), port_free=True)
 
     def reap(self, handle: Handle) -> bool:

@@ -18,6 +18,8 @@ Listener = Literal["none", "ours", "foreign"]
 class Handle(Record):
     """Enough to find a server again after a crash of llmtune: written as JSON beside the trial, read by `reap`.
 
+    The file is removed once the server is known to be gone, so a file that is there is work for `reap`.
+
     A process is named by its pid together with its start time (clock ticks since boot, as the kernel counts them) and
     the boot it belongs to, so a reused pid is never taken for ours. `pid` is the engine's main process, `guard_pid`
     the watcher above it, `owner_pid` the llmtune that started both. `mark` is a random word that the engine's

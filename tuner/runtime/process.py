@@ -133,7 +133,7 @@ class ProcessServer:
         pipe = self._guard.stdout
         messages: list[dict[str, object]] = []
         with self._reading:
-            while pipe is not None and not pipe.closed and select.select([pipe], [], [], timeout_s)[0]:
+            while pipe is not None and not pipe.closed and _readable(pipe.fileno(), timeout_s):
                 data = os.read(pipe.fileno(), 65536)
                 if not data:
                     pipe.close()
@@ -174,6 +174,9 @@ class ProcessServer:
             port_free=free,
             lost_log_bytes=int(str(self._gone["lost_bytes"])) if self._gone else 0,
         )
+        if self.teardown.clean:
+            with contextlib.suppress(OSError):
+                self.log_path.with_name(HANDLE_FILE).unlink(missing_ok=True)
         if interrupted:
             raise KeyboardInterrupt
 
@@ -317,6 +320,13 @@ def write_handle(handle: Handle, folder: Path) -> None:
         draft.replace(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _readable(descriptor: int, timeout_s: float) -> bool:
+    # select() fails on descriptors above 1023, which a load with many connections reaches.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _open_log(folder: Path) -> BinaryIO:

@@ -8,10 +8,9 @@ proves nothing: it may be somebody else's server.
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal
 
 import httpx
@@ -19,15 +18,13 @@ import httpx
 from tuner.domain.engine import LaunchSpec
 from tuner.domain.record import Record
 from tuner.runtime.base import Server
+from tuner.runtime.loopback import loopback_client
 
 POLL_S = 0.1
 LAST_WORDS_S = 2.0
 FOREIGN_LIMIT = 3
 REFUSAL_LIMIT_S = 5.0
 PROBE_TOKENS = 4
-_SHORT = httpx.Timeout(5.0, connect=1.0)
-# Loopback is plain HTTP: reading the machine's certificates would cost a sixth of a second for each client.
-_NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 NotReadyKind = Literal["exited", "fatal_line", "timeout", "wrong_model", "foreign_listener", "no_answer", "machine"]
 
@@ -70,7 +67,7 @@ def wait_ready(
     only asked when the log has grown. `on_phase` hears each new phase.
     """
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    with _client(server.url, _SHORT, headers) as client:
+    with loopback_client(server.url, headers=headers) as client:
         waiting = _Waiting(server, spec, client, probe_prompt, time.monotonic() + timeout_s)
         waiting.hear(fatal, phase, on_phase)
         while True:
@@ -78,10 +75,6 @@ def wait_ready(
             if result is not None:
                 return result
             time.sleep(POLL_S)
-
-
-def _client(url: httpx.URL | str, timeout: httpx.Timeout, headers: Mapping[str, str]) -> httpx.Client:
-    return httpx.Client(base_url=url, timeout=timeout, headers=headers, trust_env=False, verify=_NO_CERTIFICATES)
 
 
 class _Probe(threading.Thread):
@@ -114,7 +107,7 @@ class _Probe(threading.Thread):
         """Ask, and keep what came back: tokens, or a status with its text, or what went wrong."""
         started = time.monotonic()
         try:
-            with _client(self._url, self._timeout, self._headers) as client:
+            with loopback_client(self._url, timeout=self._timeout, headers=self._headers) as client:
                 answer = client.post("/v1/completions", json=self._body)
             self.text = answer.text
             self.tokens = sum(_tokens_of(line) for line in answer.text.splitlines()) if answer.status_code == 200 else 0
