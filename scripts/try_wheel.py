@@ -10,7 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 
 BUNDLED = ("templates", "search_spaces")
-CALLS = {"--help": "optimize", "optimize --help": "--model", "--version": importlib.metadata.version("llmtune")}
+CALLS = {
+    "--help": "optimize",
+    "optimize --help": "--model",
+    "models": "llama-3-70b",
+    "--version": importlib.metadata.version("llmtune"),
+}
 
 
 def main() -> None:
