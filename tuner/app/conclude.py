@@ -10,8 +10,9 @@ from tuner.app.resolve import Resolved
 from tuner.app.trial import Bench
 from tuner.app.verify import Entrant, rank
 from tuner.app.words import value_text
-from tuner.domain.engine import EngineConfig, StartupFacts
+from tuner.domain.engine import EngineConfig
 from tuner.domain.plan import Arm, Change, Plan, Sizing, TrialRow, Verdict
+from tuner.domain.space import SearchSpace
 from tuner.domain.trial import Failed, Infeasible, Measured, Trial
 from tuner.measure.objective import meets, score
 from tuner.rules import findings
@@ -50,20 +51,17 @@ def conclude(
         sizing=Sizing(start_s=max(starts), start_n=len(starts), peak_memory_bytes=max(memory, default=None)),
         verdict=verdict,
         arms=tuple(found),
-        changes=_changes(trial.config, reference.config if reference else None, outcome.startup, spec.pins),
+        changes=_changes(trial.config, reference.config if reference else None, spec.space),
         trials=tuple(_row(bench, trial) for trial in trials),
         warnings=_warnings(bench, trial.config, found),
         command=resolved.command,
     )
 
 
-def _changes(
-    config: EngineConfig, before: EngineConfig | None, startup: StartupFacts, pins: Sequence[object]
-) -> tuple[Change, ...]:
-    del startup, pins
+def _changes(config: EngineConfig, before: EngineConfig | None, space: SearchSpace) -> tuple[Change, ...]:
     old = before.values if before else {}
     flags = sorted({*config.values, *old})
-    whys = {setting.flag: setting.why for setting in config.settings}
+    whys = {setting.flag: setting.why for setting in space.settings} | {s.flag: s.why for s in config.settings if s.why}
     return tuple(
         Change(flag=flag, before=value_text(old.get(flag)), after=value_text(config.get(flag)), why=whys.get(flag, ""))
         for flag in flags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from tuner.measure.objective import direction, meets, score, slo_violations
 from tuner.output.bundle import bundle_directory, emit
 from tuner.output.evidence import check_writable, trial_folder
 from tuner.runtime.base import HANDLE_FILE, Handle, Launcher
+from tuner.runtime.environment import left_out
 from tuner.search.ledger import Ledger, Purpose
 from tuner.search.sampler import propose
 from tuner.search.screen import screen
@@ -63,9 +65,14 @@ def optimize(resolved: Resolved, *, launcher: Launcher, tell: Listener) -> tuple
 
 
 def _run(resolved: Resolved, bench: Bench, ledger: Ledger, folder: Path) -> tuple[Plan, Path]:
+    spec = bench.spec
     ledger.settle()
     redo = _reap(bench, ledger)
     bench.tell(work_plan(resolved, ledger.trials()))
+    unseen = left_out(bench.engine.launch(spec.model, resolved.space.config({}), spec.engine), os.environ)
+    if unseen:
+        names = ", ".join(unseen)
+        bench.tell(Note(f"trials do not see {names} of your shell; say --set env:NAME=value to set one"))
     search = _Search(resolved, bench, ledger, redo)
     search.run()
     trials = ledger.trials()

@@ -25,6 +25,7 @@ from tuner.output.evidence import TrialFolder
 from tuner.runtime.base import Launcher, Server
 from tuner.runtime.gpu import memory_used_bytes, wait_gpu_memory_back
 from tuner.runtime.host import HostWatch
+from tuner.runtime.loopback import loopback_client
 from tuner.runtime.ready import NotReady, Ready, wait_ready
 
 _LOG_TAIL = 4000
@@ -264,7 +265,8 @@ def _progress(progress: Progress) -> LoadProgress:
 def scrape(url: str) -> str:
     """Return the server's metrics, or nothing when it has none."""
     try:
-        answer = httpx.get(f"{url}/metrics", timeout=5.0, trust_env=False)
+        with loopback_client(url, timeout=httpx.Timeout(5.0)) as client:
+            answer = client.get("/metrics")
     except httpx.HTTPError:
         return ""
     return answer.text if answer.status_code == 200 else ""

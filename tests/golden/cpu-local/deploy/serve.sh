@@ -38,6 +38,10 @@ if ! command -v -- "${program}" >/dev/null; then
   printf 'error: %s not found; activate its environment or set VLLM to its path\n' "${program}" >&2
   exit 127
 fi
+# The engine's helpers lie beside its program, also where its environment is not activated.
+program=$(command -v -- "${program}")
+PATH="$(dirname -- "${program}"):${PATH}"
+export PATH
 
 args=(
   "${model}"

@@ -34,6 +34,10 @@ if ! command -v -- "${program}" >/dev/null; then
   printf 'error: %s not found; activate its environment or set VLLM to its path\n' "${program}" >&2
   exit 127
 fi
+# The engine's helpers lie beside its program, also where its environment is not activated.
+program=$(command -v -- "${program}")
+PATH="$(dirname -- "${program}"):${PATH}"
+export PATH
 
 args=(
   meta-llama/Meta-Llama-3-70B-Instruct
