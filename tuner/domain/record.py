@@ -22,7 +22,7 @@ def canonical_json(value: object) -> str:
 
 def content_hash(value: object, length: int = 12) -> str:
     """Hex digest (SHA-256, shortened) of `canonical_json(value)`."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+    return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401  (JSON is dynamic by nature)
