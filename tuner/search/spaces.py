@@ -10,14 +10,14 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import Field, ValidationError
 
-from tuner.domain.engine import EngineConfig, Setting, Value
+from tuner.domain.engine import ENV_PREFIX, EngineConfig, Setting, Value
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import Record
 from tuner.domain.space import Condition, SearchSpace, SpaceSetting
 from tuner.engines import ENGINES
-from tuner.errors import FlagError, LlmtuneError
-from tuner.facts.flags import parse_version
+from tuner.errors import LlmtuneError, SpaceError
+from tuner.facts.flags import flag_table, parse_version
 from tuner.facts.located import Document, load_document
 
 UNSET = "unset"
@@ -113,7 +113,9 @@ def load_space(path: Path, version: str) -> SearchSpace:
     _check_versions(document, ("versions",), space.versions, version, space.engine)
     for index, setting in enumerate(space.settings):
         _check_setting(document, index, setting, space.engine, version)
-    return space
+    return space.model_copy(
+        update={"settings": tuple(_with_own_names(setting, space.engine, version) for setting in space.settings)}
+    )
 
 
 def open_space(
@@ -141,7 +143,7 @@ def open_space(
             continue
         values: list[Choice] = []
         for value in setting.values:
-            condition = setting.values_when.get(UNSET if value is None else str(value))
+            condition = setting.values_when.get(choice_text(value))
             why_not = unmet(condition, model, hardware, version) if condition else None
             if why_not is None:
                 values.append(value)
@@ -153,8 +155,8 @@ def open_space(
             )
     doubled = {d.flag for d in dimensions if sum(other.flag == d.flag for other in dimensions) > 1}
     if doubled:
-        raise FlagError(
-            f"{space.origin}: {', '.join(sorted(doubled))} is open twice for this machine",
+        raise SpaceError(
+            f"{space.origin or 'the search space'}: {', '.join(sorted(doubled))} is open twice for this machine",
             hint="give the two entries conditions that exclude each other",
         )
     return OpenSpace(
@@ -188,8 +190,20 @@ def unmet(condition: Condition, model: ModelSpec, hardware: Hardware, version: s
     return f"needs a model that is {', '.join(wrong)}" if wrong else None
 
 
+def choice_text(value: Choice) -> str:
+    """Return a value as it stands in a file: `unset`, `true`, `8`."""
+    if value is None:
+        return UNSET
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _holds(needs: Mapping[str, tuple[Value, ...]], values: Mapping[str, Value]) -> bool:
-    return all(values.get(flag) in allowed for flag, allowed in needs.items())
+    """Whether every needed flag has one of its allowed values; `unset` allows it to be left to the engine."""
+    return all(_allowed(values.get(flag, UNSET), allowed) for flag, allowed in needs.items())
+
+
+def _allowed(value: Value, allowed: Sequence[Value]) -> bool:
+    return any(type(value) is type(one) and value == one for one in allowed)
 
 
 def _with_lines(document: Document, raw: dict[str, Any]) -> list[Any]:
@@ -210,27 +224,58 @@ def _with_lines(document: Document, raw: dict[str, Any]) -> list[Any]:
         if len({(type(value), value) for value in cleaned if not isinstance(value, (list, dict))}) != len(cleaned):
             raise document.error(("settings", index, "values"), "values are plain and each stands once")
         prepared.append({**entry, "values": cleaned, "line": document.line(("settings", index))})
+        conditions = entry.get("values_when")
+        if isinstance(conditions, dict):
+            known = {choice_text(value) for value in cleaned}
+            prepared[-1]["values_when"] = {choice_text(key): value for key, value in conditions.items()}
+            for key in prepared[-1]["values_when"].keys() - known:
+                raise document.error(
+                    ("settings", index, "values_when"), f"{key} is not among the values of {entry.get('flag', '?')}"
+                )
     return prepared
 
 
 def _check_setting(document: Document, index: int, setting: SpaceSetting, engine: str, version: str) -> None:
-    if setting.when.versions is not None:
-        specifier = _specifier(document, ("settings", index, "when", "versions"), setting.when.versions)
-        if parse_version(version) not in specifier:
-            return
+    here: tuple[str | int, ...] = ("settings", index)
+    if not _in_range(document, (*here, "when", "versions"), setting.when.versions, version):
+        return
     for number, value in enumerate(setting.values):
-        if value is None:
-            continue
-        condition = setting.values_when.get(str(value))
-        if condition and condition.versions and parse_version(version) not in SpecifierSet(condition.versions):
-            continue
-        key = ("settings", index, "values", number) if number else ("settings", index, "flag")
-        try:
-            ENGINES[engine].check(setting.flag, value, version)
-        except LlmtuneError as error:
-            raise document.error(key, error.message, error.hint) from None
+        condition = setting.values_when.get(choice_text(value), Condition())
+        key = (*here, "values_when", choice_text(value), "versions")
+        if value is not None and _in_range(document, key, condition.versions, version):
+            key = (*here, "values", number) if number else (*here, "flag")
+            _check_value(document, key, setting.flag, value, engine=engine, version=version)
+    for flag, allowed in setting.when.settings.items():
+        for value in allowed:
+            if value != UNSET:
+                key = (*here, "when", "settings", flag)
+                _check_value(document, key, flag, value, engine=engine, version=version)
     if all(value is None for value in setting.values):
-        raise document.error(("settings", index, "values"), f"{setting.flag} has no value besides unset")
+        raise document.error((*here, "values"), f"{setting.flag} has no value besides unset")
+
+
+def _check_value(
+    document: Document, key: tuple[str | int, ...], flag: str, value: Value, *, engine: str, version: str
+) -> None:
+    try:
+        ENGINES[engine].check(flag, value, version)
+    except LlmtuneError as error:
+        raise document.error(key, error.message, error.hint) from None
+
+
+def _in_range(document: Document, key: tuple[str | int, ...], text: str | None, version: str) -> bool:
+    return text is None or parse_version(version) in _specifier(document, key, text)
+
+
+def _with_own_names(setting: SpaceSetting, engine: str, version: str) -> SpaceSetting:
+    """Give flags the one name that rules and configurations know them by, whichever way they were written."""
+
+    def own(flag: str) -> str:
+        found = None if flag.startswith(ENV_PREFIX) else flag_table(engine, version).find(flag)
+        return flag if found is None else found.name
+
+    when = setting.when.model_copy(update={"settings": {own(flag): v for flag, v in setting.when.settings.items()}})
+    return setting.model_copy(update={"flag": own(setting.flag), "when": when})
 
 
 def _check_versions(document: Document, key: tuple[str, ...], text: str, version: str, engine: str) -> None:
