@@ -25,7 +25,7 @@ import httpx
 import numpy as np
 
 from tuner.domain.load_record import LoadRun
-from tuner.domain.workload import Arrivals, ClosedLoop, Fixed, OpenLoop, Workload
+from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Workload
 from tuner.load.driver import run_load
 from tuner.load.prompts import build_requests
 from tuner.measure.quality import client_limits
@@ -85,7 +85,7 @@ def truth_server(core: int | None, *options: str, realtime: bool = False) -> Ite
             process.terminate()
 
 
-def run_once(url: str, arrivals: Arrivals, requests: int, salt: str) -> Row:
+def run_once(url: str, arrivals: ClosedLoop | OpenLoop, requests: int, salt: str) -> Row:
     """Load the server once and compare."""
     httpx.post(f"{url}/truth/reset").raise_for_status()
     workload = Workload(name="accuracy", input_tokens=Fixed(tokens=8), output_tokens=Fixed(tokens=TOKENS),
@@ -146,7 +146,7 @@ def main() -> None:
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
         print(f"{'load':>14} {'TTFT p50':>16} {'TTFT p99':>16} {'ITL p99':>16} {'tok/s':>16} {'us/tok':>7}  bounds")
         for repeat in range(options.repeats):
-            loads: list[tuple[Arrivals, int]] = [
+            loads: list[tuple[ClosedLoop | OpenLoop, int]] = [
                 (ClosedLoop(concurrency=int(n)), int(n) * options.rounds) for n in options.streams.split(",") if n
             ]
             if options.rate:

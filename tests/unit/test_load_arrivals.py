@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.domain.workload import ClosedLoop, OpenLoop
-from tuner.load.arrivals import closed_loop_offsets, open_loop_offsets
+from tuner.domain.workload import OpenLoop
+from tuner.load.arrivals import client_offsets, open_loop_offsets
 
 pytestmark = pytest.mark.unit
 
@@ -33,7 +33,7 @@ def test_a_seed_gives_one_pattern_at_every_rate() -> None:
 
 @given(clients=st.integers(1, 3000), seed=st.integers(0, 9))
 def test_clients_start_apart_and_soon(clients: int, seed: int) -> None:
-    offsets = closed_loop_offsets(ClosedLoop(concurrency=clients), seed)
+    offsets = client_offsets(clients, seed, None)
     assert len(offsets) == clients
     assert offsets[0] == 0.0
     assert list(offsets) == sorted(offsets)

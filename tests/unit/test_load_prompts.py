@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tuner.domain.workload import ClosedLoop, Fixed, Lognormal, Uniform, Workload
 from tuner.errors import UsageError
-from tuner.load.prompts import build_requests, draw_lengths, id_range
+from tuner.load.prompts import build_requests, id_range
+from tuner.load.shapes import draw_lengths
 
 pytestmark = pytest.mark.unit
 
@@ -75,7 +76,8 @@ def test_ids_keep_away_from_special_tokens(vocabulary: int) -> None:
 
 def test_text_prompts_have_about_as_many_words() -> None:
     requests = build_requests(workload(), vocab_size=None, seed=1, salt="a", as_text=True)
-    assert all(isinstance(r.prompt, str) and len(r.prompt.split()) == r.input_tokens for r in requests)
+    assert all([m.role for m in r.prompt] == ["user"] for r in requests)  # type: ignore[union-attr]
+    assert all(len(r.prompt[0].text.split()) == r.input_tokens for r in requests)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("vocabulary", [None, 10])

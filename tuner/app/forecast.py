@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from typing import assert_never
 
 from tuner.app.events import WorkPlan
 from tuner.app.resolve import Resolved
 from tuner.domain.engine import EngineConfig
 from tuner.domain.study import StudySpec
 from tuner.domain.trial import Measured, Trial
-from tuner.domain.workload import ClosedLoop
+from tuner.domain.workload import ClosedLoop, OpenLoop, RateProfile, Sessions, Trace, Workload
 from tuner.search.screen import screen
 
 _COUNT_AT_MOST = 20_000
 _START_GUESS_S = 60.0
 _TOKENS_PER_S_GUESS = 20.0
+_TRACE_RATE_GUESS = 5.0
 
 
 def work_plan(resolved: Resolved, trials: Sequence[Trial]) -> WorkPlan:
@@ -63,10 +65,21 @@ def guess_seconds(spec: StudySpec, config: EngineConfig) -> float:
     """Guess the duration of one trial before any was measured. PREDICTED, from rules of thumb."""
     size = spec.model.weight_bytes or 2 * (spec.model.parameters or 0)
     start = _START_GUESS_S + size / 1e9 + (0 if config.get("enforce-eager") else 45)
-    arrivals = spec.workload.arrivals
-    if isinstance(arrivals, ClosedLoop):
-        rounds = -(-spec.workload.requests // arrivals.concurrency)
-        load = rounds * spec.workload.output_tokens.longest / _TOKENS_PER_S_GUESS
-    else:
-        load = spec.workload.requests / arrivals.rate_per_s
-    return start + load
+    return start + _guess_load(spec.workload)
+
+
+def _guess_load(workload: Workload) -> float:
+    arrivals = workload.arrivals
+    match arrivals:
+        case OpenLoop():
+            return workload.requests / arrivals.rate_per_s
+        case RateProfile():
+            return max(arrivals.points[-1].at_s, workload.requests / max(one.rate_per_s for one in arrivals.points))
+        case ClosedLoop(concurrency=parallel) | Sessions(users=parallel):
+            rounds = -(-workload.requests // parallel)
+            thinking = arrivals.think_s if isinstance(arrivals, Sessions) else 0.0
+            return rounds * (workload.output_tokens.longest / _TOKENS_PER_S_GUESS + thinking)
+        case Trace():
+            return workload.requests / _TRACE_RATE_GUESS
+        case _:
+            assert_never(arrivals)

@@ -51,6 +51,7 @@ class RequestRecord:
     status: int | None
     error: str | None
     detail: str = ""
+    session: str = ""
     answer_ns: int | None = None
     """First chunk with text of the answer itself, for models that send their reasoning first."""
     retries: int = 0

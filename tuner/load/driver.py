@@ -1,25 +1,24 @@
-"""Sends the requests of a workload as its arrivals ask, and returns what came back."""
+"""Sends requests on schedule over one event loop, and returns what came back."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import importlib.util
-import math
 import ssl
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import Any, assert_never
+from typing import Any
 
 from tuner.domain.load_record import INTERRUPTED, LoadRun, RequestRecord
-from tuner.domain.workload import Arrivals, ClosedLoop, OpenLoop, Workload
-from tuner.load.arrivals import closed_loop_offsets, open_loop_offsets
+from tuner.domain.workload import Arrivals, Workload
+from tuner.load.arrivals import Schedule, by_session, schedule
 from tuner.load.client import Exchange, Pool
+from tuner.load.limits import allow_connections
+from tuner.load.loop import loop_factory, without_collector
 from tuner.load.prompts import Request
+from tuner.load.records import to_record
 from tuner.load.reply import Reply
 from tuner.load.target import Api, Target, parse_target
 
@@ -42,8 +41,15 @@ class Progress:
     elapsed_s: float
 
 
-OnProgress = Callable[[Progress], None]
-Stop = Callable[[], str | None]
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What is told and asked during a run. All are called in the loop that measures, so they must be quick."""
+
+    on_progress: Callable[[Progress], None] | None = None
+    on_record: Callable[[RequestRecord], None] | None = None
+    """Each request as it ends; those that are cut off come last."""
+    stop: Callable[[], str | None] | None = None
+    """Asked ten times a second; a text ends the run at once and becomes `LoadRun.stopped`."""
 
 
 def run_load(
@@ -54,10 +60,12 @@ def run_load(
     *,
     api: Api = "completions",
     api_key: str | None = None,
-    ignore_eos: bool = True,
+    dialect: str = "vllm",
+    ignore_eos: bool | None = None,
     seed: int = 0,
-    on_progress: OnProgress | None = None,
-    stop: Stop | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_record: Callable[[RequestRecord], None] | None = None,
+    stop: Callable[[], str | None] | None = None,
     keep_on_interrupt: bool = False,
 ) -> LoadRun:
     """Send `requests` to the server at `url` with the workload's arrivals and time limit.
@@ -67,60 +75,45 @@ def run_load(
     `keep_on_interrupt` Ctrl-C does the same, otherwise it is raised on.
 
     Raises:
-        UsageError: for a URL that is none.
+        UsageError: for a URL that is none, or more connections than this process may open.
         KeyboardInterrupt: on Ctrl-C, unless `keep_on_interrupt`.
 
     """
-    target = parse_target(url, model, api=api, api_key=api_key, ignore_eos=ignore_eos)
-    return drive(target, requests, workload.arrivals, timeout_s=workload.timeout_s, seed=seed,
-                 on_progress=on_progress, stop=stop, keep_on_interrupt=keep_on_interrupt)
+    target = parse_target(url, model, api=api, api_key=api_key, dialect=dialect, ignore_eos=ignore_eos)
+    run = drive(target, requests, workload.arrivals, schedule(workload.arrivals, requests, seed),
+                timeout_s=workload.timeout_s, hooks=Hooks(on_progress, on_record, stop))
+    if run.stopped == INTERRUPTED and not keep_on_interrupt:
+        raise KeyboardInterrupt
+    return run
 
 
 def drive(
     target: Target,
     requests: Sequence[Request],
     arrivals: Arrivals,
+    plan: Schedule,
     *,
     timeout_s: float,
-    seed: int = 0,
-    on_progress: OnProgress | None = None,
-    stop: Stop | None = None,
-    keep_on_interrupt: bool = False,
+    hooks: Hooks | None = None,
+    start_ns: int | None = None,
 ) -> LoadRun:
-    """Do the work of `run_load` against a target that is already read."""
-    driver = _Driver(target, requests, arrivals, timeout_s=timeout_s, seed=seed, on_progress=on_progress, stop=stop)
-    with _without_collector():
+    """Send `requests` as `plan` says, from `start_ns` (CLOCK_MONOTONIC) or from when the connections are open.
+
+    Ctrl-C ends the run like `Hooks.stop`, with `stopped` "interrupted".
+
+    Raises:
+        UsageError: for more connections than this process may open.
+
+    """
+    allow_connections(plan.connections)
+    driver = _Driver(target, requests, arrivals, plan, hooks=hooks or Hooks(), timeout_s=timeout_s, start_ns=start_ns)
+    with without_collector():
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(driver.run())
         except KeyboardInterrupt:  # a signal handler of the program's own raises it in the middle of the loop
             driver.interrupt()
-    run = driver.conclude()
-    if run.stopped == INTERRUPTED and not keep_on_interrupt:
-        raise KeyboardInterrupt
-    return run
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return uvloop's event loop where it is installed (it halves the CPU per token), else asyncio's."""
-    if importlib.util.find_spec("uvloop") is None:
-        return asyncio.new_event_loop
-    import uvloop  # noqa: PLC0415
-
-    return uvloop.new_event_loop
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keep the garbage collector from pausing the timing loop."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    return driver.conclude()
 
 
 class _Driver:
@@ -129,21 +122,23 @@ class _Driver:
         target: Target,
         requests: Sequence[Request],
         arrivals: Arrivals,
+        plan: Schedule,
         *,
+        hooks: Hooks,
         timeout_s: float,
-        seed: int,
-        on_progress: OnProgress | None,
-        stop: Stop | None,
+        start_ns: int | None,
     ) -> None:
         self._target = target
         self._requests = requests
-        self._queue = list(zip(requests, [target.encode(request) for request in requests], strict=True))[::-1]
         self._arrivals = arrivals
+        self._plan = plan
+        self._hooks = hooks
         self._timeout_ns = int(timeout_s * 1e9)
-        self._seed = seed
-        self._on_progress = on_progress
-        self._stop = stop
-        self._flying: set[Exchange] = set()
+        self._start_ns = start_ns
+        self._data = {request.id: target.encode(request) for request in requests}
+        self._sessions = by_session(requests)[::-1]
+        self._left = len(requests)
+        self._flying: dict[Exchange, list[Request]] = {}
         self._records: list[RequestRecord] = []
         self._failed = 0
         self._failed_in_a_row = 0
@@ -157,16 +152,21 @@ class _Driver:
 
     async def run(self) -> None:
         """Send everything; `conclude` has the result, whichever way this ends."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._broken)
         self._pool = Pool(self._target, loop)
         side = [asyncio.ensure_future(self._tick()), asyncio.ensure_future(self._watch_lag())]
         try:
-            await self._pool.open(self._first_connections(), CONNECT_TIMEOUT_S)
+            await self._pool.open(self._plan.connections, CONNECT_TIMEOUT_S)
+            if self._start_ns is not None:
+                await asyncio.sleep((self._start_ns - monotonic_ns()) / 1e9)
             self._started_ns, self._wall, self._cpu = monotonic_ns(), time.time(), time.process_time()
-            await self._send_all(self._started_ns)
+            if self._requests:
+                self._begin(self._start_ns or self._started_ns)
+                await self._over.wait()
         except asyncio.CancelledError:
             self.interrupt()
+        self._over.set()
         self._end_clock()
         for task in side:
             task.cancel()
@@ -186,10 +186,12 @@ class _Driver:
             exchange.reply.fail(INTERRUPTED, self._stopped or "")
             self._record(exchange, ended_ns)
         self._report()
+        place = {request.id: index for index, request in enumerate(self._requests)}
         return LoadRun(
-            arrivals=self._arrivals, records=self._in_order(), started_ns=self._started_ns, ended_ns=ended_ns,
-            wall_start=self._wall, cpu_s=self._cpu_s, lag_ns=self._lag, reads=self._pool.inbox.reads,
-            multi_event_reads=self._pool.inbox.multi_event_reads, stopped=self._stopped,
+            arrivals=self._arrivals, records=tuple(sorted(self._records, key=lambda record: place[record.id])),
+            started_ns=self._started_ns, ended_ns=ended_ns, wall_start=self._wall, cpu_s=self._cpu_s,
+            lag_ns=self._lag, reads=self._pool.inbox.reads, multi_event_reads=self._pool.inbox.multi_event_reads,
+            stopped=self._stopped,
         )
 
     def _end_clock(self) -> int:
@@ -197,84 +199,76 @@ class _Driver:
             self._ended_ns, self._cpu_s = monotonic_ns(), time.process_time() - self._cpu
         return self._ended_ns
 
-    def _first_connections(self) -> int:
-        match self._arrivals:
-            case ClosedLoop(concurrency=clients):
-                return min(clients, len(self._requests))
-            case OpenLoop(rate_per_s=rate):
-                return min(len(self._requests), max(16, math.ceil(4 * rate)))
-            case _:
-                assert_never(self._arrivals)
-
-    async def _send_all(self, started_ns: int) -> None:
-        if not self._queue:
+    def _begin(self, origin_ns: int) -> None:
+        origin = self._loop.time() + (origin_ns - monotonic_ns()) / 1e9
+        if self._plan.open_loop:
+            self._due = sorted(zip(self._plan.times, self._requests, strict=True), key=lambda due: due[0])[::-1]
+            self._sessions.clear()
+            self._send_due(origin_ns)
             return
-        loop = asyncio.get_running_loop()
-        match self._arrivals:
-            case ClosedLoop():
-                origin = loop.time()
-                for offset in closed_loop_offsets(self._arrivals, self._seed):
-                    loop.call_at(origin + offset, self._next, started_ns + int(offset * 1e9))
-            case OpenLoop():
-                offsets = open_loop_offsets(self._arrivals, len(self._requests), self._seed)
-                sender = asyncio.ensure_future(self._send_on_time(started_ns, offsets))
-                await asyncio.wait([sender, over := asyncio.ensure_future(self._over.wait())],
-                                   return_when=asyncio.FIRST_COMPLETED)
-                over.cancel()
-                if not sender.done():
-                    sender.cancel()
-            case _:
-                assert_never(self._arrivals)
-        await self._over.wait()
+        for offset in self._plan.clients:
+            self._loop.call_at(origin + offset, self._client_is_free, origin_ns + int(offset * 1e9))
 
-    async def _send_on_time(self, started_ns: int, offsets: Sequence[float]) -> None:
-        for offset in offsets:
-            due_ns = started_ns + int(offset * 1e9)
-            while (left := due_ns - monotonic_ns()) > 0:  # noqa: ASYNC110  (timers may fire up to 0.5 ms early)
-                await asyncio.sleep(left / 1e9)
-            self._next(due_ns)
+    def _send_due(self, origin_ns: int) -> None:
+        """Send what is due by the clock, and come back for the next."""
+        while self._due and not self._over.is_set():
+            due_ns = origin_ns + int(self._due[-1][0] * 1e9)
+            left = due_ns - monotonic_ns()
+            if left > 0:  # timers may fire up to half a millisecond early, so the clock decides
+                self._loop.call_later(left / 1e9, self._send_due, origin_ns)
+                return
+            self._send(self._due.pop()[1], due_ns, [])
             if self._pool.idle < SPARE_CONNECTIONS:
                 self._pool.spare()
 
-    def _next(self, scheduled_ns: int) -> None:
-        if not self._queue or self._over.is_set():
+    def _client_is_free(self, now_ns: int) -> None:
+        """Let a client begin its next session, if there is one left."""
+        if self._sessions and not self._over.is_set():
+            first, *later = self._sessions.pop()
+            self._send(first, now_ns, later)
+
+    def _send(self, request: Request, scheduled_ns: int, later: list[Request]) -> None:
+        if self._over.is_set():
             return
-        request, data = self._queue.pop()
         exchange = Exchange(
-            request=request, data=data, scheduled_ns=scheduled_ns, deadline_ns=monotonic_ns() + self._timeout_ns,
+            request=request, data=self._data.pop(request.id), scheduled_ns=scheduled_ns,
+            deadline_ns=monotonic_ns() + self._timeout_ns,
             reply=Reply(request.output_tokens, must_fill=self._target.ignore_eos), done=self._finished,
         )
-        self._flying.add(exchange)
+        self._flying[exchange] = later
         self._pool.start(exchange)
 
     def _finished(self, exchange: Exchange, now_ns: int) -> None:
+        later = self._flying.get(exchange, [])
         record = self._record(exchange, now_ns)
         if record is None:
             return
-        self._tokens += record.output_tokens
         if record.failed:
             self._failed += 1
             self._failed_in_a_row += 1
-            if self._failed_in_a_row >= max(HOPELESS_FAILURES, 2 * self._first_connections()):
+            if self._failed_in_a_row >= max(HOPELESS_FAILURES, 2 * len(self._plan.clients)):
                 self._end(f"every request fails: {record.error}: {record.detail}")
         else:
             self._failed_in_a_row = 0
-        if isinstance(self._arrivals, ClosedLoop):
-            self._next(now_ns)
-        if not self._flying and not self._queue:
+        if later:
+            after_ns = now_ns + int(later[0].think_s * 1e9)
+            self._loop.call_later(later[0].think_s, self._send, later[0], after_ns, later[1:])
+        elif not self._plan.open_loop:
+            self._client_is_free(now_ns)
+        if not self._left:
             self._over.set()
 
     def _record(self, exchange: Exchange, now_ns: int) -> RequestRecord | None:
         if exchange not in self._flying:
             return None
-        self._flying.remove(exchange)
-        record = to_record(exchange, now_ns, open_loop=isinstance(self._arrivals, OpenLoop))
+        del self._flying[exchange]
+        self._left -= 1
+        record = to_record(exchange, now_ns, open_loop=self._plan.open_loop)
+        self._tokens += record.output_tokens
         self._records.append(record)
+        if self._hooks.on_record is not None:
+            self._hooks.on_record(record)
         return record
-
-    def _in_order(self) -> tuple[RequestRecord, ...]:
-        place = {request.id: index for index, request in enumerate(self._requests)}
-        return tuple(sorted(self._records, key=lambda record: place[record.id]))
 
     def _end(self, why: str) -> None:
         if self._stopped is None:
@@ -301,38 +295,19 @@ class _Driver:
                 if connection is not None:
                     connection.close()
             self._report()
-            if self._stop is not None and (why := self._stop()):
+            if self._hooks.stop is not None and (why := self._hooks.stop()):
                 self._end(why)
 
     async def _watch_lag(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LAG_SAMPLE_S
+            due = self._loop.time() + LAG_SAMPLE_S
             await asyncio.sleep(LAG_SAMPLE_S)
-            self._lag.append(max(0, int((loop.time() - due) * 1e9)))
+            self._lag.append(max(0, int((self._loop.time() - due) * 1e9)))
 
     def _report(self) -> None:
-        if self._on_progress is not None and self._records:
-            self._on_progress(Progress(
+        if self._hooks.on_progress is not None and self._records:
+            self._hooks.on_progress(Progress(
                 total=len(self._requests), done=len(self._records), failed=self._failed,
                 in_flight=len(self._flying), output_tokens=self._tokens,
                 elapsed_s=(monotonic_ns() - self._started_ns) / 1e9,
             ))
-
-
-def to_record(exchange: Exchange, now_ns: int, *, open_loop: bool) -> RequestRecord:
-    """Turn a finished exchange into its record."""
-    request, reply = exchange.request, exchange.reply
-    tokens = reply.tokens()
-    error = reply.error(tokens)
-    sent = exchange.sent_ns
-    return RequestRecord(
-        id=request.id, group=request.group, warmup=request.warmup, asked_input_tokens=request.input_tokens,
-        asked_output_tokens=request.output_tokens, scheduled_ns=exchange.scheduled_ns,
-        start_ns=exchange.scheduled_ns if open_loop or sent is None else sent, sent_ns=sent, end_ns=now_ns,
-        chunk_ns=tokens.at_ns, chunk_tokens=tokens.counts, input_tokens=reply.input_tokens,
-        output_tokens=tokens.total, from_usage=reply.last_usage is not None and not tokens.mismatch,
-        count_mismatch=tokens.mismatch, finish_reason=reply.finish_reason, status=reply.status,
-        error=None if error is None else error[0], detail="" if error is None else error[1],
-        answer_ns=reply.answer_ns, retries=exchange.retries,
-    )

@@ -7,15 +7,16 @@ varies far less than with independent lists), but never the same tokens, because
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tuner.domain.workload import Fixed, Lengths, Lognormal, Uniform, Workload
+from tuner.domain.workload import Workload
 from tuner.errors import UsageError
+from tuner.load.shapes import Piece, Role, Shape, shapes
+from tuner.load.traces import TracePoint
 
 SKIPPED_IDS = 100
 SKIPPED_SHARE = 0.05
@@ -32,26 +33,61 @@ WORDS = (
 )
 
 
+class Message(NamedTuple):
+    """One message of a chat."""
+
+    role: Role
+    text: str
+
+
+Prompt = tuple[int, ...] | str | tuple[Message, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to send: token ids, or text where the endpoint takes no ids."""
+    """One request to send: token ids, text, or the messages of a chat."""
 
     id: str
-    prompt: tuple[int, ...] | str
+    prompt: Prompt
     input_tokens: int
     """Tokens that the prompt is meant to have; exact for ids, approximate for text."""
     output_tokens: int
     group: str = ""
     warmup: bool = False
+    session: str = ""
+    """Requests of one session are sent one after the other by the same client."""
+    think_s: float = 0.0
+    """How long the client waits after the answer before."""
+    at_s: float = 0.0
+    """When it is sent, for traces."""
+    model: str | None = None
+    """Asks for this model instead of the target's, e.g. a LoRA adapter."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextScale:
+    """How words become tokens on one server, so that text prompts have the asked length (see `load.probe`)."""
+
+    tokens_per_word: float = 1.0
+    overhead: float = 0.0
+    """Tokens that the chat template adds to a prompt."""
 
 
 def build_requests(
-    workload: Workload, *, vocab_size: int | None, seed: int, salt: str, as_text: bool = False
+    workload: Workload,
+    *,
+    vocab_size: int | None,
+    seed: int,
+    salt: str,
+    as_text: bool = False,
+    scale: TextScale | None = None,
+    trace: Sequence[TracePoint] = (),
 ) -> list[Request]:
     """Return the workload's requests, the warm-up ones first.
 
-    `seed` fixes lengths and prefix groups, `salt` the contents; use a new salt for every run. Token ids keep away
-    from both ends of the vocabulary, where special tokens lie. Groups share their prefix within a run only.
+    `seed` fixes lengths, groups and sessions, `salt` the contents; use a new salt for every run. Token ids keep away
+    from both ends of the vocabulary, where special tokens lie. With `as_text` prompts are words (for chat: messages),
+    as many as `scale` says; `trace` holds the points of a workload whose arrivals are a trace.
 
     Raises:
         UsageError: when ids are asked for without a usable vocabulary.
@@ -62,24 +98,10 @@ def build_requests(
             f"prompts of token ids need a vocabulary of at least {SMALLEST_VOCABULARY} ids, not {vocab_size}",
             hint="give the model's vocab_size, or send text",
         )
-    contents = _Contents(workload, vocab_size, salt, as_text=as_text)
-    warm = _build(workload, workload.warmup_requests, contents, seed=seed, warmup=True)
-    measured = _build(workload, workload.requests, contents, seed=seed, warmup=False)
-    return [*warm, *measured]
-
-
-def draw_lengths(lengths: Lengths, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw `count` lengths in tokens, each at least 1."""
-    match lengths:
-        case Fixed(tokens=tokens):
-            return np.full(count, tokens, dtype=np.int64)
-        case Uniform(low=low, high=high):
-            return rng.integers(low, high, size=count, endpoint=True, dtype=np.int64)
-        case Lognormal(median=median, sigma=sigma, low=low, high=high):
-            drawn = np.rint(rng.lognormal(np.log(median), sigma, size=count))
-            return np.clip(drawn, low, high).astype(np.int64)
-        case _:
-            assert_never(lengths)
+    made = shapes(workload, seed=seed, trace=trace)
+    contents = _Contents(salt, id_range(vocab_size or 0), shared_lengths(made))
+    words = _Words(contents, scale or TextScale()) if as_text else None
+    return [_request(shape, contents, words) for shape in made]
 
 
 def id_range(vocab_size: int) -> tuple[int, int]:
@@ -89,49 +111,76 @@ def id_range(vocab_size: int) -> tuple[int, int]:
     return skipped, vocab_size - top
 
 
-def _build(
-    workload: Workload, count: int, contents: _Contents, *, seed: int, warmup: bool
-) -> Iterator[Request]:
-    kind = "w" if warmup else "r"
-    rng = np.random.default_rng([seed, int(warmup), 0x1E46])
-    inputs = draw_lengths(workload.input_tokens, count, rng)
-    outputs = draw_lengths(workload.output_tokens, count, rng)
-    groups = rng.integers(0, workload.prefix_groups, size=count)
-    for index in range(count):
-        length, group = int(inputs[index]), int(groups[index])
-        shared = 0 if warmup else round(workload.shared_prefix * length)
-        own = contents.fresh(f"{kind}{index}", length - shared)
-        words = [*contents.of_group(group)[:shared], *own]
-        yield Request(
-            id=f"{kind}{index}",
-            prompt=contents.join(words),
-            input_tokens=length,
-            output_tokens=int(outputs[index]),
-            group=f"prefix{group}" if shared else "",
-            warmup=warmup,
-        )
+def shared_lengths(made: Sequence[Shape]) -> dict[str, int]:
+    """Return the longest use of every piece that more than one request holds."""
+    seen: set[str] = set()
+    longest: dict[str, int] = {}
+    shared: set[str] = set()
+    for shape in made:
+        for piece in shape.pieces:
+            if piece.name in seen:
+                shared.add(piece.name)
+            seen.add(piece.name)
+            longest[piece.name] = max(longest.get(piece.name, 0), piece.tokens)
+    return {name: longest[name] for name in shared}
+
+
+def _request(shape: Shape, contents: _Contents, words: _Words | None) -> Request:
+    prompt: Prompt
+    if words is None:
+        prompt = tuple(token for piece in shape.pieces for token in contents.tokens(piece))
+    else:
+        prompt = words.messages(shape.pieces)
+    return Request(
+        id=shape.id, prompt=prompt, input_tokens=shape.input_tokens, output_tokens=shape.output_tokens,
+        group=shape.group, warmup=shape.warmup, session=shape.session, think_s=shape.think_s, at_s=shape.at_s,
+        model=shape.model,
+    )
 
 
 class _Contents:
-    """Draws contents. One generator per (salt, name), so that no prompt depends on the order of drawing."""
+    """Draws contents: one generator for each (salt, name), so that no piece depends on the order of drawing."""
 
-    def __init__(self, workload: Workload, vocab_size: int | None, salt: str, *, as_text: bool) -> None:
+    def __init__(self, salt: str, ids: tuple[int, int], shared: dict[str, int]) -> None:
         self._salt = salt
-        self._as_text = as_text
-        self._low, self._high = (0, len(WORDS)) if as_text else id_range(vocab_size or 0)
-        self._longest = round(workload.shared_prefix * workload.input_tokens.longest)
-        self._groups: dict[int, list[int]] = {}
+        self._ids = ids
+        self._shared = shared
+        self._kept: dict[str, list[int]] = {}
 
-    def of_group(self, group: int) -> list[int]:
-        if group not in self._groups:
-            self._groups[group] = self.fresh(f"prefix{group}", self._longest)
-        return self._groups[group]
+    def tokens(self, piece: Piece) -> list[int]:
+        return self._draw(piece.name, piece.tokens, *self._ids)
 
-    def fresh(self, name: str, count: int) -> list[int]:
+    def words(self, name: str, count: int) -> list[str]:
+        return [WORDS[index] for index in self._draw(name, count, 0, len(WORDS))]
+
+    def _draw(self, name: str, count: int, low: int, high: int) -> list[int]:
+        if name not in self._shared:
+            return self._fresh(name, count, low, high)
+        kept = self._kept.get(name)
+        if kept is None or len(kept) < count:
+            kept = self._kept[name] = self._fresh(name, max(count, self._shared[name]), low, high)
+        return kept[:count]
+
+    def _fresh(self, name: str, count: int, low: int, high: int) -> list[int]:
         digest = hashlib.sha256(f"{self._salt}\0{name}".encode()).digest()
         rng = np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
-        drawn: list[int] = rng.integers(self._low, self._high, size=count).tolist()
+        drawn: list[int] = rng.integers(low, high, size=count).tolist()
         return drawn
 
-    def join(self, drawn: list[int]) -> tuple[int, ...] | str:
-        return " ".join(WORDS[index] for index in drawn) if self._as_text else tuple(drawn)
+
+class _Words:
+    """Turns pieces into the messages of a chat, as many words as give the asked tokens."""
+
+    def __init__(self, contents: _Contents, scale: TextScale) -> None:
+        self._contents = contents
+        self._scale = scale
+
+    def messages(self, pieces: Sequence[Piece]) -> tuple[Message, ...]:
+        left = self._scale.overhead
+        made: list[Message] = []
+        for piece in reversed(pieces):  # the template's own tokens are taken from the newest pieces
+            taken = min(left, piece.tokens - 1) if piece.role == "user" else 0.0
+            left -= taken
+            count = max(1, round((piece.tokens - taken) / self._scale.tokens_per_word))
+            made.append(Message(piece.role, " ".join(self._contents.words(piece.name, count))))
+        return tuple(reversed(made))

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from tuner.errors import UsageError
-from tuner.load.prompts import Request
+from tuner.load.dialects import DIALECTS
+from tuner.load.prompts import Message, Prompt, Request
 
 Api = Literal["completions", "chat"]
 
@@ -31,6 +32,7 @@ class Target:
     api: Api = "completions"
     api_key: str | None = field(default=None, repr=False)
     ignore_eos: bool = True
+    usage: bool = True
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     verify_tls: bool = True
 
@@ -67,22 +69,36 @@ class Target:
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "model": self.model,
+            "model": request.model or self.model,
             "max_tokens": request.output_tokens,
             "temperature": 0,
             "stream": True,
-            "stream_options": {"include_usage": True},
         }
+        if self.usage:
+            body["stream_options"] = {"include_usage": True}
         if self.ignore_eos:
             body["ignore_eos"] = True
         if self.api == "completions":
-            body["prompt"] = request.prompt if isinstance(request.prompt, str) else list(request.prompt)
-        elif isinstance(request.prompt, str):
-            body["messages"] = [{"role": "user", "content": request.prompt}]
+            body["prompt"] = _plain(request.prompt)
         else:
-            raise UsageError("chat completions take text, not token ids",
-                             hint="build the requests with as_text=True")
+            body["messages"] = _messages(request.prompt)
         return body | dict(self.extra_body)
+
+
+def _plain(prompt: Prompt) -> str | list[int]:
+    if isinstance(prompt, str):
+        return prompt
+    ids = [part for part in prompt if isinstance(part, int)]
+    return ids or " ".join(part.text for part in prompt if isinstance(part, Message))
+
+
+def _messages(prompt: Prompt) -> list[dict[str, str]]:
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    made = [{"role": part.role, "content": part.text} for part in prompt if isinstance(part, Message)]
+    if not made:
+        raise UsageError("chat completions take text, not token ids", hint="build the requests with as_text=True")
+    return made
 
 
 def parse_target(
@@ -91,11 +107,14 @@ def parse_target(
     *,
     api: Api = "completions",
     api_key: str | None = None,
-    ignore_eos: bool = True,
+    dialect: str = "vllm",
+    ignore_eos: bool | None = None,
     extra_body: Mapping[str, Any] | None = None,
     verify_tls: bool = True,
 ) -> Target:
     """Read `http://host:port[/prefix]`; a trailing `/v1` or full path of the API is taken off.
+
+    `ignore_eos` None is what the dialect can do.
 
     Raises:
         UsageError: when the URL has no http(s) scheme or no host, or the key could not stand in a header.
@@ -113,8 +132,12 @@ def parse_target(
     prefix = parts.path.rstrip("/")
     for tail in ("/completions", "/chat", "/v1"):
         prefix = prefix.removesuffix(tail)
+    if dialect not in DIALECTS:
+        raise UsageError(f"no dialect {dialect!r}", hint=f"known are {', '.join(DIALECTS)}")
+    speech = DIALECTS[dialect]
     tls = parts.scheme == "https"
     return Target(
         host=host, port=port or (443 if tls else 80), tls=tls, prefix=prefix, model=model, api=api, api_key=api_key,
-        ignore_eos=ignore_eos, extra_body=dict(extra_body or {}), verify_tls=verify_tls,
+        ignore_eos=speech.ignore_eos if ignore_eos is None else ignore_eos, usage=speech.usage,
+        extra_body={**speech.extra_body, **(extra_body or {})}, verify_tls=verify_tls,
     )

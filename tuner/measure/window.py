@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tuner.domain.load_record import LoadRun, RequestRecord
 from tuner.domain.trial import MeasureWarning, Warn
-from tuner.domain.workload import ClosedLoop, OpenLoop
+from tuner.domain.workload import ClosedLoop, OpenLoop, RateProfile, Sessions, Trace
 
 FULL_SHARE = 0.95
 LEAST_STARTS = 8
@@ -42,8 +42,9 @@ class Window:
 def find_window(run: LoadRun) -> Window:
     """Return the steady window of a run, or the whole measured part marked as not steady.
 
-    Closed loop: from the first to the last moment with at least 95 % of the clients waiting for an answer. Open loop:
-    from one median latency after the first measured arrival to the last arrival. It never begins before the first
+    Closed loop: from the first to the last moment with at least 95 % of the clients waiting for an answer. Sessions:
+    while every user is in a conversation. By the clock: from one median latency after the first measured arrival to
+    the last arrival. It never begins before the first
     measured request, and must hold the starts of a quarter of the measured requests (at least 8) to be used.
     """
     sent = [record for record in run.records if record.sent_ns is not None]
@@ -54,7 +55,9 @@ def find_window(run: LoadRun) -> Window:
     match run.arrivals:
         case ClosedLoop(concurrency=clients):
             found = _full_span(sent, math.ceil(FULL_SHARE * clients))
-        case OpenLoop():
+        case Sessions(users=users):
+            found = _all_talking(sent, users)
+        case OpenLoop() | RateProfile() | Trace():
             lives = [record.end_ns - record.start_ns for record in sent if record.ok]
             ramp = int(np.median(lives)) if lives else 0
             found = first + ramp, max(record.start_ns for record in measured)
@@ -89,9 +92,19 @@ def _full_span(records: list[RequestRecord], needed: int) -> tuple[int, int] | N
     return int(times[full[0]]), int(times[min(full[-1] + 1, times.size - 1)])
 
 
+def _all_talking(records: list[RequestRecord], users: int) -> tuple[int, int] | None:
+    """Return the span from the moment when every user has begun to the start of the last conversation."""
+    begins: dict[str, int] = {}
+    for record in records:
+        if record.session:
+            begins[record.session] = min(record.start_ns, begins.get(record.session, record.start_ns))
+    ordered = sorted(begins.values())
+    return (ordered[users - 1], ordered[-1]) if len(ordered) > users else None
+
+
 def _saturation(run: LoadRun, records: list[RequestRecord], start: int, end: int) -> tuple[MeasureWarning, ...]:
     """Look for a queue that grows: in an open loop, twice as many requests open in the last third as in the first."""
-    if isinstance(run.arrivals, ClosedLoop):
+    if not isinstance(run.arrivals, OpenLoop):  # other rates change on purpose
         return ()
     times, open_now = in_flight(records)
     grid = np.linspace(start, end, 91)

@@ -8,7 +8,20 @@ from typing import assert_never
 from tuner.domain.hardware import Hardware
 from tuner.domain.plan import Plan
 from tuner.domain.study import Objective, StudySpec
-from tuner.domain.workload import ClosedLoop, Fixed, Lengths, Lognormal, OpenLoop, Uniform, Workload
+from tuner.domain.workload import (
+    ClosedLoop,
+    Empirical,
+    Fixed,
+    Lengths,
+    Lognormal,
+    Normal,
+    OpenLoop,
+    RateProfile,
+    Sessions,
+    Trace,
+    Uniform,
+    Workload,
+)
 
 OBJECTIVES: dict[Objective, tuple[str, str]] = {
     "output_tokens_per_s": ("output throughput", "tokens/s"),
@@ -97,6 +110,10 @@ def _lengths(lengths: Lengths) -> str:
             return f"{lengths.low} to {lengths.high}"
         case Lognormal():
             return f"about {lengths.median:g} (lognormal, sigma {lengths.sigma:g}, {lengths.low} to {lengths.high})"
+        case Normal():
+            return f"about {lengths.mean:g} (normal, sd {lengths.sd:g}, {lengths.low} to {lengths.high})"
+        case Empirical():
+            return f"{min(lengths.values)} to {max(lengths.values)} (as seen, {len(lengths.values)} values)"
         case _:
             assert_never(lengths)
 
@@ -109,5 +126,13 @@ def _arrivals(workload: Workload) -> str:
         case OpenLoop():
             gaps = {None: "evenly spaced", 1.0: "Poisson"}.get(arrivals.burstiness, f"burstiness {arrivals.burstiness}")
             return f"{arrivals.rate_per_s:g} requests/s ({gaps})"
+        case RateProfile():
+            rates = [point.rate_per_s for point in arrivals.points]
+            return f"{min(rates):g} to {max(rates):g} requests/s over {arrivals.points[-1].at_s:g} s"
+        case Trace():
+            return f"as recorded in {PurePath(arrivals.path).name}, {arrivals.speed:g} times as fast"
+        case Sessions():
+            turns = _lengths(arrivals.turns)
+            return f"{arrivals.users} users in conversations of {turns} turns, {arrivals.think_s:g} s between them"
         case _:
             assert_never(arrivals)
