@@ -26,8 +26,8 @@ import numpy as np
 
 from tuner.domain.load_record import LoadRun
 from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Workload
-from tuner.load.driver import run_load
 from tuner.load.prompts import build_requests
+from tuner.load.run import run_load
 from tuner.measure.quality import client_limits
 from tuner.measure.window import find_window
 

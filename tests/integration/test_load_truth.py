@@ -15,8 +15,9 @@ import pytest
 from tests.fakes.truth_server import Behaviour, InThread, TruthServer, prompt_key
 from tuner.domain.load_record import INTERRUPTED, LoadRun
 from tuner.domain.workload import Arrivals, ClosedLoop, Fixed, OpenLoop, Uniform, Workload
-from tuner.load.driver import Progress, run_load
+from tuner.load.driver import Progress
 from tuner.load.prompts import Request, build_requests
+from tuner.load.run import run_load
 from tuner.load.target import Api
 from tuner.measure.requests import measure
 

@@ -18,8 +18,9 @@ from tuner.domain.study import StudySpec
 from tuner.domain.trial import Failed, FailureKind, Measured, Outcome, Phase, Trial
 from tuner.engines.base import Engine
 from tuner.errors import HardwareError
-from tuner.load.driver import Progress, run_load
+from tuner.load.driver import Progress
 from tuner.load.prompts import build_requests
+from tuner.load.run import run_load
 from tuner.measure.requests import measure
 from tuner.output.evidence import TrialFolder
 from tuner.runtime.base import Launcher, Server

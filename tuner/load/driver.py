@@ -12,15 +12,15 @@ from time import monotonic_ns
 from typing import Any
 
 from tuner.domain.load_record import INTERRUPTED, LoadRun, RequestRecord
-from tuner.domain.workload import Arrivals, Workload
-from tuner.load.arrivals import Schedule, by_session, schedule
+from tuner.domain.workload import Arrivals
+from tuner.load.arrivals import Schedule, by_session
 from tuner.load.client import Exchange, Pool
 from tuner.load.limits import allow_connections
 from tuner.load.loop import loop_factory, without_collector
 from tuner.load.prompts import Request
 from tuner.load.records import to_record
 from tuner.load.reply import Reply
-from tuner.load.target import Api, Target, parse_target
+from tuner.load.target import Target
 
 TICK_S = 0.1
 LAG_SAMPLE_S = 0.02
@@ -50,41 +50,6 @@ class Hooks:
     """Each request as it ends; those that are cut off come last."""
     stop: Callable[[], str | None] | None = None
     """Asked ten times a second; a text ends the run at once and becomes `LoadRun.stopped`."""
-
-
-def run_load(
-    url: str,
-    model: str,
-    requests: Sequence[Request],
-    workload: Workload,
-    *,
-    api: Api = "completions",
-    api_key: str | None = None,
-    dialect: str = "vllm",
-    ignore_eos: bool | None = None,
-    seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_record: Callable[[RequestRecord], None] | None = None,
-    stop: Callable[[], str | None] | None = None,
-    keep_on_interrupt: bool = False,
-) -> LoadRun:
-    """Send `requests` to the server at `url` with the workload's arrivals and time limit.
-
-    `stop` is asked about every 0.1 s; a text that it returns ends the run at once. So does a server that fails
-    everything. The requests that were under way then count as interrupted, and `LoadRun.stopped` says why. With
-    `keep_on_interrupt` Ctrl-C does the same, otherwise it is raised on.
-
-    Raises:
-        UsageError: for a URL that is none, or more connections than this process may open.
-        KeyboardInterrupt: on Ctrl-C, unless `keep_on_interrupt`.
-
-    """
-    target = parse_target(url, model, api=api, api_key=api_key, dialect=dialect, ignore_eos=ignore_eos)
-    run = drive(target, requests, workload.arrivals, schedule(workload.arrivals, requests, seed),
-                timeout_s=workload.timeout_s, hooks=Hooks(on_progress, on_record, stop))
-    if run.stopped == INTERRUPTED and not keep_on_interrupt:
-        raise KeyboardInterrupt
-    return run
 
 
 def drive(
