@@ -11,6 +11,7 @@ import fcntl
 import json
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +19,10 @@ from typing import Literal, Self
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from pydantic import ValidationError
 
 from tuner.domain.engine import EngineConfig
@@ -32,6 +34,12 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 logging.getLogger("optuna").setLevel(logging.ERROR)
 
 _TRIAL, _SCORE, _CONFIG, _PURPOSE, _TOKEN, _QUESTION = "trial", "score", "config", "purpose", "token", "question"
+_RUNS = "runs"
+"""The constraint that a configuration starts and holds the load."""
+_WORSE_THAN_ANY_LIMIT = 1e9
+"""Missed limits are shares of themselves; whatever does not run must rank behind all of them."""
+LOCK_FILE_SUFFIX = ".lock"
+"""What JournalFileBackend adds to the name of the file that it locks."""
 Purpose = Literal["default", "baseline", "recipe", "search"]
 
 
@@ -54,35 +62,11 @@ class Ledger:
         """
         lock = _take_lock(folder / "study.lock")
         try:
-            study = optuna.create_study(
-                study_name=name,
-                direction=direction,
-                load_if_exists=True,
-                storage=_journal(folder / "study.journal") if storage is None else _shared(storage),
-            )
-            known = study.user_attrs.get(_QUESTION)
-            if known is None:
-                study.set_user_attr(_QUESTION, question)
-            study.get_trials(deepcopy=False)
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, ValidationError) as error:
-            _release(lock)
-            raise StudyError(
-                f"the storage of study {name!r} is corrupt: {error}",
-                hint="move the study's folder away, or name another study with --study",
-            ) from None
-        except StudyError:
+            study = _open(name, direction, folder, storage)
+            _claim(study, question)
+        except BaseException:
             _release(lock)
             raise
-        except (OSError, ValueError, ImportError, RuntimeError) as error:
-            _release(lock)
-            raise StudyError(f"the storage of study {name!r} cannot be used: {error}") from None
-        if known is not None and known != question:
-            _release(lock)
-            raise StudyError(
-                f"study {name!r} holds another question (model, hardware, engine, workload, SLO, space or pinned "
-                "settings differ)",
-                hint="name another study with --study, or repeat the command it was made with",
-            )
         return cls(study, lock)
 
     def __enter__(self) -> Self:
@@ -125,14 +109,12 @@ class Ledger:
         live = self._live(trial.number)
         match trial.outcome:
             case Measured():
-                live.set_constraint("runs", -1.0)
-                for limit, violation in violations.items():
-                    live.set_constraint(limit, violation)
+                _constrain(live, {_RUNS: -1.0, **violations})
                 self.study.tell(trial.number, values=score)
             case Failed(failure=FailureKind.MACHINE):
                 self.study.tell(trial.number, state=TrialState.FAIL)
             case Infeasible() | Failed():
-                live.set_constraint("runs", 1.0)
+                _constrain(live, {_RUNS: _WORSE_THAN_ANY_LIMIT})
                 self.study.tell(trial.number, state=TrialState.PRUNED)
 
     def trials(self) -> list[Trial]:
@@ -142,21 +124,18 @@ class Ledger:
             StudyError: a record cannot be read.
 
         """
-        try:
-            return [
-                Trial.model_validate_json(frozen.user_attrs[_TRIAL])
-                for frozen in self.study.get_trials(deepcopy=False)
-                if _TRIAL in frozen.user_attrs
-            ]
-        except ValidationError as error:
-            raise StudyError(f"a trial of study {self.study.study_name!r} cannot be read: {error}") from None
+        return [
+            self._record(frozen)
+            for frozen in self.study.get_trials(deepcopy=False)
+            if _TRIAL in frozen.user_attrs
+        ]
 
     def leftovers(self) -> list[tuple[int, EngineConfig, Purpose]]:
         """Return trials that a dead llmtune left running, without a record."""
         return [
             (frozen.number, EngineConfig.model_validate(frozen.user_attrs[_CONFIG]), frozen.user_attrs[_PURPOSE])
             for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            if _TRIAL not in frozen.user_attrs
+            if _CONFIG in frozen.user_attrs and _TRIAL not in frozen.user_attrs
         ]
 
     def settle(self) -> None:
@@ -164,7 +143,16 @@ class Ledger:
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if _TRIAL in frozen.user_attrs:
                 score, violations = frozen.user_attrs[_SCORE]
-                self._tell(Trial.model_validate_json(frozen.user_attrs[_TRIAL]), score, violations)
+                self._tell(self._record(frozen), score, violations)
+
+    def _record(self, frozen: FrozenTrial) -> Trial:
+        try:
+            return Trial.model_validate_json(frozen.user_attrs[_TRIAL])
+        except ValidationError as error:
+            raise StudyError(
+                f"trial {frozen.number} of study {self.study.study_name!r} cannot be read: {_line(error)}",
+                hint="name another study with --study",
+            ) from None
 
     def _live(self, number: int) -> optuna.trial.Trial:
         frozen = next(t for t in self.study.get_trials(deepcopy=False) if t.number == number)
@@ -176,13 +164,74 @@ def distributions(space: OpenSpace) -> dict[str, BaseDistribution]:
     return {dimension.flag: CategoricalDistribution(dimension.values) for dimension in space.dimensions}
 
 
+def _constrain(live: optuna.trial.Trial, constraints: Mapping[str, float]) -> None:
+    """Set what is not set yet: after a crash some of it may be."""
+    for name, value in constraints.items():
+        if name not in live.constraints:
+            live.set_constraint(name, value)
+
+
+def _open(
+    name: str, direction: Literal["maximize", "minimize"], folder: Path, storage: str | None
+) -> optuna.Study:
+    """Load the study, or create it; reading alone writes nothing."""
+    try:
+        backend = _own_journal(folder / "study.journal") if storage is None else _shared(storage)
+        if name in optuna.get_all_study_names(backend):
+            study = optuna.load_study(study_name=name, storage=backend)
+        else:
+            study = optuna.create_study(study_name=name, direction=direction, storage=backend, load_if_exists=True)
+        study.get_trials(deepcopy=False)
+    except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        raise StudyError(
+            f"the storage of study {name!r} is corrupt: {_line(error)}",
+            hint="move the study's folder away, or name another study with --study",
+        ) from None
+    except ImportError as error:
+        raise StudyError(
+            f"the storage of study {name!r} cannot be used: {_line(error)}",
+            hint="install llmtune[postgres], and write postgresql+psycopg://host/db",
+        ) from None
+    except _unusable() as error:
+        raise StudyError(f"the storage of study {name!r} cannot be used: {_line(error)}") from None
+    return study
+
+
+def _claim(study: optuna.Study, question: str) -> None:
+    known = study.user_attrs.get(_QUESTION)
+    if known is None:
+        study.set_user_attr(_QUESTION, question)
+    elif known != question:
+        raise StudyError(
+            f"study {study.study_name!r} holds another question (model, hardware, engine, workload, SLO, space or "
+            "pinned settings differ)",
+            hint="name another study with --study, or repeat the command it was made with",
+        )
+
+
+def _unusable() -> tuple[type[Exception], ...]:
+    """Return what storages raise; SQLAlchemy is only loaded, and only counts, for storages that use it."""
+    sql = sys.modules.get("sqlalchemy.exc")
+    return (OSError, ValueError, RuntimeError, OptunaError, *((sql.SQLAlchemyError,) if sql else ()))
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _own_journal(path: Path) -> BaseStorage:
+    """Open the journal of a study whose lock we hold, so a lock on the file is one that a dead process left."""
+    path.with_name(path.name + LOCK_FILE_SUFFIX).unlink(missing_ok=True)
+    return _journal(path)
+
+
 def _journal(path: Path) -> BaseStorage:
     _drop_half_line(path)
     return JournalStorage(JournalFileBackend(str(path)))
 
 
 def _drop_half_line(path: Path) -> None:
-    """Cut a last line that a crash left without its end: the next entry would be glued to it and corrupt the journal."""
+    """Cut a last line that a crash left without its end: the next entry would be glued to it."""
     if not path.exists():
         return
     content = path.read_bytes()
@@ -191,15 +240,13 @@ def _drop_half_line(path: Path) -> None:
         os.truncate(path, whole)
 
 
-def _shared(url: str) -> BaseStorage | str:
+def _shared(url: str) -> BaseStorage:
     scheme, _, rest = url.partition("://")
-    if scheme == "journal":
-        return _journal(Path(rest))
     if not rest:
         raise StudyError(
-            f"--storage {url!r} is not a URL", hint="e.g. journal:///path/study.journal, postgresql://host/db"
+            f"--storage {url!r} is not a URL", hint="e.g. journal:///path/study.journal, postgresql+psycopg://host/db"
         )
-    return url
+    return _journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
 
 
 def _take_lock(path: Path) -> int:
