@@ -13,6 +13,7 @@
       PortError                       10   a port that is taken
       NothingMeasuredError                11   the study ended without one good measurement
       DriftError                      12   emitted files differ from their plan
+      ServerError                     13   the server to be loaded cannot be reached or used
     InterruptedStudyError            130   Ctrl-C; says how to resume
 
 A failed trial is none of these: it is a value (`tuner.domain.trial.Failed`).
@@ -103,6 +104,12 @@ class DriftError(LlmtuneError):
     """Emitted files differ from what their plan says."""
 
     exit_code = 12
+
+
+class ServerError(LlmtuneError):
+    """The server to be loaded cannot be reached, or it is not one that can be loaded."""
+
+    exit_code = 13
 
 
 class InterruptedStudyError(LlmtuneError):

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
-import httpx
-
 from tuner.app.events import Listener, LoadProgress, PhaseEntered
+from tuner.app.scrape import scrape
 from tuner.domain.engine import EngineConfig, LaunchSpec, ServerMetrics, StartupFacts
 from tuner.domain.load_record import LoadRun
 from tuner.domain.study import StudySpec
@@ -26,7 +25,6 @@ from tuner.output.evidence import TrialFolder
 from tuner.runtime.base import Launcher, Server
 from tuner.runtime.gpu import memory_used_bytes, wait_gpu_memory_back
 from tuner.runtime.host import HostWatch
-from tuner.runtime.loopback import loopback_client
 from tuner.runtime.ready import NotReady, Ready, wait_ready
 
 _LOG_TAIL = 4000
@@ -261,13 +259,3 @@ def _died(server: Server) -> str | None:
 
 def _progress(progress: Progress) -> LoadProgress:
     return LoadProgress(progress.done, progress.total, progress.output_tokens, progress.elapsed_s)
-
-
-def scrape(url: str) -> str:
-    """Return the server's metrics, or nothing when it has none."""
-    try:
-        with loopback_client(url, timeout=httpx.Timeout(5.0)) as client:
-            answer = client.get("/metrics")
-    except httpx.HTTPError:
-        return ""
-    return answer.text if answer.status_code == 200 else ""

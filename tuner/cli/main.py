@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tuner import __version__
-from tuner.cli import emit, models, optimize
+from tuner.cli import bench, emit, models, optimize
 from tuner.errors import LlmtuneError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 app.command("optimize")(optimize.optimize)
 app.command("emit")(emit.emit)
+app.command("bench")(bench.bench)
+app.command("compare")(bench.compare)
 app.command("models")(models.models)
 
 

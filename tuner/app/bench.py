@@ -1,0 +1,276 @@
+"""`bench`: load one running server, at one level or over a sweep, and say what it can do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from tuner import __version__
+from tuner.app.events import Listener, LoadProgress, Note
+from tuner.app.scrape import scrape
+from tuner.app.watch import Watch
+from tuner.domain.bench import BenchResult, Level
+from tuner.domain.engine import ServerMetrics
+from tuner.domain.load_record import LoadRun
+from tuner.domain.slo import Slo
+from tuner.domain.trial import Warn
+from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
+from tuner.engines import ENGINES
+from tuner.engines.base import Engine
+from tuner.errors import ServerError, UsageError
+from tuner.load.dialects import Dialect, dialect_of
+from tuner.load.driver import Progress
+from tuner.load.prompts import build_requests
+from tuner.load.run import run_load
+from tuner.load.target import Api
+from tuner.measure.objective import meets
+from tuner.measure.requests import measure
+from tuner.output.evidence import TrialFolder, check_writable
+from tuner.output.files import write_text
+from tuner.output.quoting import dump_json
+from tuner.output.tables import can_write_parquet, write_parquet
+from tuner.runtime.host import HostWatch
+
+_SAFE_VOCABULARY = 1000
+_GAIN = 1.05
+_MOST_CLIENTS = 1024
+_BISECTIONS = 3
+
+
+@dataclass(frozen=True)
+class BenchAsk:
+    """What the user asked for. `sweep` doubles the clients from one level to the next."""
+
+    url: str
+    workload: Workload
+    slo: Slo
+    model: str | None = None
+    api: Api = "completions"
+    api_key: str | None = None
+    duration_s: float | None = None
+    sweep: bool = False
+    seed: int = 0
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The server as it answered."""
+
+    url: str
+    model: str
+    dialect: Dialect
+    engine: Engine | None
+    local: bool
+
+
+def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
+    """Load the server and return the result, which is also written to `ask.out`. Ctrl-C keeps the finished part.
+
+    Raises:
+        ServerError: the server cannot be reached or used.
+        NothingMeasuredError: no request was answered.
+
+    """
+    if ask.out is not None:
+        check_writable(ask.out)
+    found = find_server(ask.url, ask.model, ask.api_key)
+    tell(Note(f"server {found.url}: model {found.model}, spoken to as {found.dialect.name}"))
+    levels: list[Level] = []
+    knee: str | None = None
+    try:
+        for workload in _levels(ask, levels):
+            levels.append(_level(ask, found, workload, tell))
+            if levels[-1].stopped == "interrupted":
+                break
+    except KeyboardInterrupt:
+        if not levels:
+            raise
+        tell(Note("stopped; the finished levels are kept"))
+    if ask.sweep and ask.slo.limits:
+        kept = [level for level in levels if level.meets_slo]
+        knee = max(kept, key=lambda level: level.concurrency or 0).label if kept else None
+    result = BenchResult(
+        tool_version=__version__, url=found.url, model=found.model, dialect=found.dialect.name, api=ask.api,
+        seed=ask.seed, slo=ask.slo, levels=tuple(sorted(levels, key=lambda level: level.concurrency or 0)), knee=knee,
+    )
+    if ask.out is not None:
+        write_text(ask.out / "bench.json", dump_json(result.model_dump(mode="json")))
+    return result
+
+
+def find_server(url: str, model: str | None, api_key: str | None) -> Found:
+    """Ask the server what it serves.
+
+    Raises:
+        ServerError: not reachable, a TLS failure, 401, no list of models, or another model than asked for.
+        UsageError: not a URL.
+
+    """
+    base = url.rstrip("/").removesuffix("/v1")
+    parts = urlsplit(base)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--url {url!r} is not a URL", hint="write http://host:port")
+    shown = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    served = _models(base, shown, api_key)
+    names = [str(entry.get("id")) for entry in served]
+    if model is not None and model not in names:
+        raise ServerError(f"{shown} does not serve {model!r}", hint=f"it serves: {', '.join(names) or 'nothing'}")
+    if model is None and len(names) != 1:
+        raise ServerError(f"{shown} serves {len(names)} models", hint=f"say which with --model: {', '.join(names)}")
+    chosen = next(entry for entry in served if model in (None, entry.get("id")))
+    dialect = dialect_of(chosen.get("owned_by"))
+    return Found(
+        url=base, model=str(chosen["id"]), dialect=dialect, engine=ENGINES.get(dialect.name),
+        local=parts.hostname in ("127.0.0.1", "localhost", "::1"),
+    )
+
+
+def _models(base: str, shown: str, api_key: str | None) -> list[dict[str, str]]:
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        answer = httpx.get(f"{base}/v1/models", headers=headers, timeout=10.0, trust_env=False)
+    except httpx.ConnectError as error:
+        hint = "is the certificate trusted here?" if "CERTIFICATE" in str(error).upper() else "is it running there?"
+        raise ServerError(f"cannot connect to {shown}: {error}", hint=hint) from None
+    except httpx.HTTPError as error:
+        raise ServerError(f"{shown} gives no answer: {str(error) or type(error).__name__}") from None
+    if answer.status_code in (401, 403):
+        raise ServerError(f"{shown} answers {answer.status_code}: it wants a key",
+                          hint="put it in an environment variable and name that: --api-key-env NAME")
+    try:
+        served = answer.json()["data"]
+        return [dict(entry) for entry in served]
+    except (ValueError, KeyError, TypeError):
+        raise ServerError(f"{shown}/v1/models answers {answer.status_code} without a list of models",
+                          hint="bench loads servers with an OpenAI-style API; is this one?") from None
+
+
+def _levels(ask: BenchAsk, done: list[Level]) -> Iterator[Workload]:
+    """Yield the workload of each level. A sweep doubles the clients until it no longer pays, then looks closer."""
+    if not ask.sweep:
+        yield ask.workload
+        return
+    clients = 1
+    while clients <= _MOST_CLIENTS:
+        yield _at(ask.workload, clients)
+        if not done or not done[-1].meets_slo or _errors(done[-1]):
+            break
+        if len(done) > 1 and _throughput(done[-1]) < _GAIN * _throughput(done[-2]):
+            break
+        clients *= 2
+    kept = [level.concurrency or 0 for level in done if level.meets_slo]
+    missed = [level.concurrency or 0 for level in done if not level.meets_slo]
+    low, high = max(kept, default=0), min(missed, default=0)
+    for _ in range(_BISECTIONS if ask.slo.limits and low and high else 0):
+        middle = (low + high) // 2
+        if middle in (low, high):
+            break
+        yield _at(ask.workload, middle)
+        low, high = (middle, high) if done[-1].meets_slo else (low, middle)
+
+
+def _at(workload: Workload, clients: int) -> Workload:
+    requests = max(workload.requests if clients >= 8 else workload.requests // 8, 8 * clients, 16)
+    return workload.model_copy(update={
+        "arrivals": ClosedLoop(concurrency=clients), "requests": requests, "warmup_requests": min(2 * clients, 64),
+    })
+
+
+def _level(ask: BenchAsk, found: Found, workload: Workload, tell: Listener) -> Level:
+    """Run one level; where the client was the bottleneck, once more with all cores."""
+    label = _label(workload)
+    tell(Note(f"level {label}"))
+    level = _run(ask, found, workload, label, tell, workers=1)
+    cores = len(os.sched_getaffinity(0))
+    limited = any(warning.kind is Warn.CLIENT_LIMITED for warning in level.measurement.warnings)
+    if limited and cores > 1 and level.stopped is None:
+        tell(Note(f"the client was the bottleneck; again with {cores} processes"))
+        again = _run(ask, found, workload, label, tell, workers=cores)
+        if again.stopped is None:
+            return again
+    return level
+
+
+def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: Listener, *, workers: int) -> Level:
+    if ask.duration_s is not None:
+        workload = workload.model_copy(update={"requests": _enough(workload, ask.duration_s)})
+    as_text = ask.api == "chat" or not found.dialect.token_ids
+    requests = build_requests(
+        workload, vocab_size=_SAFE_VOCABULARY, seed=ask.seed, salt=secrets.token_hex(8), as_text=as_text
+    )
+    before = _counts(found, ask)
+    host = HostWatch()
+    with Watch(found.url, found.engine, local=found.local) as watch:
+        run = run_load(
+            found.url, found.model, requests, workload, api=ask.api, api_key=ask.api_key, dialect=found.dialect.name,
+            seed=ask.seed, workers=workers, keep_on_interrupt=True, stop=_clock(ask.duration_s),
+            on_progress=lambda progress: tell(_progress(progress)),
+        )
+    measurement = measure(run, ask.slo)
+    name = f"requests-{label.replace('/', '-')}"
+    file = ""
+    if ask.out is not None:
+        file = f"{name}.jsonl.gz"
+        TrialFolder(ask.out).write_requests(run.records, name)
+        if can_write_parquet():
+            write_parquet(ask.out / f"{name}.parquet", run.records)
+    return Level(
+        label=label, workload=workload, measurement=measurement, meets_slo=meets(measurement, ask.slo), before=before,
+        after=_counts(found, ask), readings=tuple(watch.readings), environment=host.environment(run.cpu_s),
+        client_workers=run.workers, stopped=_stopped(run), requests_file=file,
+    )
+
+
+def _counts(found: Found, ask: BenchAsk) -> ServerMetrics:
+    return found.engine.server_metrics(scrape(found.url, ask.api_key)) if found.engine else ServerMetrics()
+
+
+def _clock(duration_s: float | None) -> Callable[[], str | None] | None:
+    if duration_s is None:
+        return None
+    end = time.monotonic() + duration_s
+    return lambda: "the duration is over" if time.monotonic() > end else None
+
+
+def _stopped(run: LoadRun) -> str | None:
+    return None if run.stopped == "the duration is over" else run.stopped
+
+
+def _enough(workload: Workload, duration_s: float) -> int:
+    """Requests that surely last for the duration: the clock ends the run, not the list."""
+    arrivals = workload.arrivals
+    if isinstance(arrivals, OpenLoop):
+        return int(arrivals.rate_per_s * duration_s * 1.5) + 10
+    clients = arrivals.concurrency if isinstance(arrivals, ClosedLoop) else 64
+    return max(workload.requests, min(200_000, int(clients * duration_s * 4)))
+
+
+def _label(workload: Workload) -> str:
+    arrivals = workload.arrivals
+    match arrivals:
+        case ClosedLoop():
+            return f"c{arrivals.concurrency}"
+        case OpenLoop():
+            return f"{arrivals.rate_per_s:g}/s"
+        case _:
+            return arrivals.kind
+
+
+def _errors(level: Level) -> bool:
+    return level.measurement.failed > 0.01 * level.measurement.requests
+
+
+def _throughput(level: Level) -> float:
+    return level.measurement.output_tokens_per_s.value
+
+
+def _progress(progress: Progress) -> LoadProgress:
+    return LoadProgress(progress.done, progress.total, progress.output_tokens, progress.elapsed_s)

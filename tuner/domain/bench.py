@@ -1,0 +1,59 @@
+"""BenchResult: what loading one running server gave, level by level."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tuner.domain.engine import ServerMetrics
+from tuner.domain.record import Record
+from tuner.domain.slo import Slo
+from tuner.domain.trial import Environment, Measurement
+from tuner.domain.workload import Workload
+
+
+class Reading(Record):
+    """The server's own gauges and the machine's at one moment of a run, `at_s` seconds after its start."""
+
+    at_s: float
+    server: ServerMetrics
+    gpu_memory_bytes: tuple[int, ...] = ()
+    gpu_clocks_mhz: tuple[int, ...] = ()
+    cpu_share: float | None = None
+    memory_available_bytes: int | None = None
+
+
+class Level(Record):
+    """One load level: its workload (which holds the arrivals), the measurement, and the server's own counts."""
+
+    label: str
+    workload: Workload
+    measurement: Measurement
+    meets_slo: bool
+    before: ServerMetrics
+    after: ServerMetrics
+    readings: tuple[Reading, ...] = ()
+    environment: Environment = Environment()
+    client_workers: int = 1
+    stopped: str | None = None
+    requests_file: str = ""
+
+    @property
+    def concurrency(self) -> int | None:
+        """Clients of a closed loop, None for other arrivals."""
+        return getattr(self.workload.arrivals, "concurrency", None)
+
+
+class BenchResult(Record):
+    """Everything about one call of `bench`. The URL holds no credentials."""
+
+    schema_version: Literal[1] = 1
+    tool_version: str
+    url: str
+    model: str
+    dialect: str
+    api: Literal["completions", "chat"]
+    seed: int
+    slo: Slo = Slo()
+    levels: tuple[Level, ...]
+    knee: str | None = None
+    """Label of the highest level that keeps the SLO, when levels were swept."""
