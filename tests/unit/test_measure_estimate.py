@@ -33,9 +33,9 @@ def test_a_percentile_is_numpys_and_lies_in_its_interval(samples: list[float], p
     assert found.n == len(samples)
 
 
-@pytest.mark.parametrize(("n", "percent", "low", "high"), [(1000, 99, 982, 996), (200, 95, 183, 196)])
+@pytest.mark.parametrize(("n", "percent", "low", "high"), [(1000, 99, 983, 996), (200, 95, 183, 196)])
 def test_order_statistics(n: int, percent: float, low: float, high: float) -> None:
-    found = estimate.percentile(np.arange(n), percent)
+    found = estimate.percentile(np.random.default_rng(2).permutation(n), percent)
     assert found.low == pytest.approx(low, abs=1.01)
     assert found.high == pytest.approx(high, abs=1.01)
 
@@ -51,12 +51,42 @@ def test_percentile_intervals_cover(n: int, percent: float) -> None:
     assert 930 <= hits <= 985
 
 
-def test_fewer_independent_pieces_give_a_wider_interval() -> None:
-    samples = np.random.default_rng(0).exponential(size=5000)
-    wide, narrow = estimate.percentile(samples, 95, independent=50), estimate.percentile(samples, 95)
+def test_samples_that_come_in_lumps_give_a_wider_interval() -> None:
+    lumps = np.repeat(np.random.default_rng(0).exponential(size=50), 100)
+    wide = estimate.percentile(lumps, 50, parts=np.full(50, 100))
+    narrow = estimate.percentile(np.random.default_rng(1).permutation(lumps), 50)
     assert wide.value == narrow.value
     assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
     assert wide.n == 50
+
+
+def autocorrelated(rng: np.random.Generator, n: int, phi: float) -> np.ndarray:  # type: ignore[type-arg]
+    """A stationary first-order process with standard normal values."""
+    values = np.empty(n)
+    values[0] = rng.normal()
+    shocks = rng.normal(size=n) * math.sqrt(1 - phi * phi)
+    for index in range(1, n):
+        values[index] = phi * values[index - 1] + shocks[index]
+    return values
+
+
+@pytest.mark.parametrize("percent", [50, 95])
+def test_percentile_intervals_cover_although_neighbours_are_alike(percent: float) -> None:
+    rng = np.random.default_rng(5)
+    truth = math.exp({50: 0.0, 95: 1.6448536}[int(percent)] / 2)
+    found = [estimate.percentile(np.exp(autocorrelated(rng, 500, 0.7) / 2), percent) for _ in range(300)]
+    assert sum(one.low <= truth <= one.high for one in found) >= 0.92 * 300
+
+
+def test_means_cover_although_neighbours_are_alike() -> None:
+    rng = np.random.default_rng(6)
+    found = [estimate.mean(autocorrelated(rng, 500, 0.8)) for _ in range(300)]
+    assert 0.91 * 300 <= sum(one.low <= 0 <= one.high for one in found) <= 0.99 * 300
+
+
+@pytest.mark.parametrize(("percent", "needed"), [(50, 6), (95, 72), (99, 368)])
+def test_how_many_requests_a_tail_needs(percent: float, needed: int) -> None:
+    assert estimate.requests_needed(percent) == needed
 
 
 def test_mean_of_one_sample_has_no_width() -> None:
@@ -86,14 +116,14 @@ def test_a_share_lies_in_its_interval(successes: int, n: int) -> None:
     assert 0 <= found.low <= found.value <= found.high <= 1
 
 
-def test_batch_means_give_the_rate() -> None:
-    found = estimate.batch_means([10, 12] * 20, seconds=0.5)
+def test_counts_in_slices_give_the_rate() -> None:
+    found = estimate.rate([10, 12] * 20, seconds=0.5)
     assert found.value == pytest.approx(22)
     assert found.low <= 22 <= found.high
 
 
-def test_batch_means_of_a_steady_count_have_no_width() -> None:
-    found = estimate.batch_means([10] * 40, seconds=2)
+def test_a_steady_count_has_no_width() -> None:
+    found = estimate.rate([10] * 40, seconds=2)
     assert (found.value, found.low, found.high) == (5, 5, 5)
 
 

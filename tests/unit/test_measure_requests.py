@@ -7,7 +7,9 @@ from tuner.domain.slo import parse_slo
 from tuner.domain.trial import Warn
 from tuner.domain.workload import ClosedLoop, OpenLoop
 from tuner.errors import NothingMeasuredError
-from tuner.measure.requests import METRICS, measure, request_values, within_limits
+from tuner.measure.requests import measure
+from tuner.measure.samples import request_values, within_limits
+from tuner.measure.table import METRICS
 
 pytestmark = pytest.mark.unit
 

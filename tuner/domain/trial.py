@@ -57,6 +57,18 @@ class LatencySummary(Record):
     p99: Estimate
 
 
+class GroupMeasurement(Record):
+    """The latencies of one class of requests, one shared prefix or one adapter; times in ms."""
+
+    requests: int
+    failed: int
+    ttft_ms: LatencySummary | None
+    itl_ms: LatencySummary | None
+    tpot_ms: LatencySummary | None
+    e2e_ms: LatencySummary | None
+    slo_attainment: Estimate | None = None
+
+
 class Measurement(Record):
     """What one load run gave. Times in ms, rates per second; see `tuner.measure.requests` for every formula."""
 
@@ -77,6 +89,10 @@ class Measurement(Record):
     itl_ms: LatencySummary | None
     tpot_ms: LatencySummary | None
     e2e_ms: LatencySummary | None
+    normalized_ms: LatencySummary | None = None
+    """End-to-end latency per output token."""
+    groups: dict[str, GroupMeasurement] = Field(default_factory=dict)
+    """The same for each class of a mix, when there is more than one."""
     limits: dict[str, Estimate] = Field(default_factory=dict)
     """What each limit of the SLO came to, by `Limit.text`; a limit without samples is missing."""
     client_lag_ms: float

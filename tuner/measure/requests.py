@@ -1,62 +1,23 @@
-"""Every metric once: its name, unit, direction, formula and edge cases, and the code that computes it."""
+"""From the records of one run to its measurement. `tuner.measure.table` has every formula."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.domain.load_record import LoadRun, RequestRecord
-from tuner.domain.slo import Limit, Slo
-from tuner.domain.trial import Estimate, LatencySummary, Measurement
+from tuner.domain.slo import Slo
+from tuner.domain.trial import Estimate, GroupMeasurement, Measurement
 from tuner.errors import NothingMeasuredError
 from tuner.measure import estimate
 from tuner.measure.quality import quality_warnings
+from tuner.measure.samples import LATENCIES, Samples, collect, within_limits
 from tuner.measure.window import Window, find_window
 
-LATENCY_LIMITS = ("ttft", "itl", "tpot", "e2e")
 SLICES = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One row of the table of metrics."""
-
-    name: str
-    unit: str
-    direction: Literal["minimize", "maximize"]
-    formula: str
-    edge_cases: str
-
-
-METRICS: tuple[Metric, ...] = (
-    Metric("ttft_ms", "ms", "minimize", "first token - start",
-           "The first chunk with a token of any kind, reasoning included, role-only and empty chunks not. Start is the "
-           "intended send time in an open loop, the hand-over to the socket in a closed one."),
-    Metric("itl_ms", "ms", "minimize", "gap between reads that brought tokens",
-           "One sample for each gap, pooled over requests; several tokens or events in one read are one arrival. "
-           "Answers of one arrival have none."),
-    Metric("tpot_ms", "ms", "minimize", "(last token - first token) / (n - tokens in the first arrival)",
-           "One sample for each request; the first arrival's tokens are not counted. None for answers of one arrival."),
-    Metric("e2e_ms", "ms", "minimize", "last token - start", "One sample for each good answer."),
-    Metric("output_tokens_per_s", "1/s", "maximize", "output tokens that arrived in the window / window",
-           "Tokens of failed requests do not count; those of warm-up requests that run into the window do, because the "
-           "server made them. Never total over total, which is low by up to a third."),
-    Metric("total_tokens_per_s", "1/s", "maximize", "(prompt tokens + output tokens) in the window / window",
-           "A prompt counts when its first token arrives."),
-    Metric("requests_per_s", "1/s", "maximize", "good answers that ended in the window / window",
-           "Failed requests do not count."),
-    Metric("goodput_per_s", "1/s", "maximize", "answers within every limit that ended in the window / window",
-           "A request keeps a limit when its own value does: its mean or percentile of gaps for itl. "
-           "Only with an SLO."),
-    Metric("slo_attainment", "share", "maximize", "requests within every limit / requests",
-           "Failed requests are not within. Only with an SLO."),
-    Metric("error_rate", "share", "minimize", "failed requests / requests that ended",
-           "Requests that llmtune cut off are left out. Truncated answers are failures."),
-)
 
 
 def measure(run: LoadRun, slo: Slo | None = None) -> Measurement:
@@ -77,11 +38,8 @@ def measure(run: LoadRun, slo: Slo | None = None) -> Measurement:
         )
     window = find_window(run)
     chosen = [record for record in ended if window.holds(record.start_ns)] or ended
-    good = [record for record in chosen if record.ok]
-    samples = {name: _samples(good, name) for name in LATENCY_LIMITS}
+    samples = {name: collect(chosen, name) for name in LATENCIES}
     failed = sum(record.failed for record in ended)
-    limited = bool(slo.limits)
-    attained = sum(within_limits(record, slo) for record in chosen)
     lag = np.asarray(run.lag_ns, dtype=float) / 1e6
     return Measurement(
         requests=len(ended),
@@ -95,82 +53,45 @@ def measure(run: LoadRun, slo: Slo | None = None) -> Measurement:
         output_tokens_per_s=_rate(*_token_events(run, prompts=False), window),
         total_tokens_per_s=_rate(*_token_events(run, prompts=True), window),
         requests_per_s=_rate(*_end_events(run, None), window),
-        goodput_per_s=_rate(*_end_events(run, slo), window) if limited else None,
-        slo_attainment=estimate.share(attained, len(chosen)) if limited else None,
-        ttft_ms=_summary(samples["ttft"], len(good)),
-        itl_ms=_summary(samples["itl"], len(good)),
-        tpot_ms=_summary(samples["tpot"], len(good)),
-        e2e_ms=_summary(samples["e2e"], len(good)),
-        limits=_limits(slo, samples, len(good), failed, len(ended)),
+        goodput_per_s=_rate(*_end_events(run, slo), window) if slo.limits else None,
+        slo_attainment=_attainment(chosen, slo),
+        **{f"{name}_ms": samples[name].summary() for name in LATENCIES},
+        groups=_groups(chosen, slo),
+        limits=_limits(slo, samples, failed, len(ended)),
         client_lag_ms=float(np.percentile(lag, 99)) if lag.size else 0.0,
         client_cpu_share=run.cpu_share,
         stopped=run.stopped,
-        warnings=(*window.warnings, *quality_warnings(run, ended, len(good))),
+        warnings=(*window.warnings, *quality_warnings(run, ended, sum(record.ok for record in chosen))),
     )
 
 
-def within_limits(record: RequestRecord, slo: Slo) -> bool:
-    """Whether one request was answered within every latency limit of the SLO."""
-    if not record.ok:
-        return False
-    for limit in slo.limits:
-        if limit.metric == "error_rate":
-            continue
-        values = request_values(record, limit.metric)
-        if values.size and _statistic(values, limit) > limit.maximum:
-            return False
-    return True
-
-
-def request_values(record: RequestRecord, metric: str) -> NDArray[np.float64]:
-    """Return the samples in ms that one good request adds to a latency metric (see `METRICS`)."""
-    at = np.asarray(record.chunk_ns, dtype=np.int64)
-    if at.size == 0:
-        return np.empty(0)
-    match metric:
-        case "ttft":
-            return np.array([(at[0] - record.start_ns) / 1e6])
-        case "e2e":
-            return np.array([(at[-1] - record.start_ns) / 1e6])
-        case "itl":
-            return np.asarray(np.diff(at) / 1e6, dtype=float)
-        case "tpot":
-            later = record.output_tokens - record.chunk_tokens[0]
-            return np.array([(at[-1] - at[0]) / 1e6 / later]) if at.size > 1 and later > 0 else np.empty(0)
-        case _:
-            raise ValueError(f"no latency metric {metric!r}")
-
-
-def _statistic(values: NDArray[np.float64], limit: Limit) -> float:
-    return float(values.mean() if limit.percentile is None else np.percentile(values, limit.percentile))
-
-
-def _samples(records: list[RequestRecord], metric: str) -> NDArray[np.float64]:
-    parts = [request_values(record, metric) for record in records]
-    return np.concatenate(parts) if parts else np.empty(0)
-
-
-def _summary(samples: NDArray[np.float64], requests: int) -> LatencySummary | None:
-    if samples.size == 0:
+def _attainment(records: Sequence[RequestRecord], slo: Slo) -> Estimate | None:
+    if not slo.limits:
         return None
-    at = {percent: estimate.percentile(samples, percent, independent=requests) for percent in (50, 90, 95, 99)}
-    return LatencySummary(mean=estimate.mean(samples, independent=requests),
-                          p50=at[50], p90=at[90], p95=at[95], p99=at[99])
+    return estimate.share(sum(within_limits(record, slo) for record in records), len(records))
 
 
-def _limits(
-    slo: Slo, samples: dict[str, NDArray[np.float64]], requests: int, failed: int, ended: int
-) -> dict[str, Estimate]:
+def _groups(records: Sequence[RequestRecord], slo: Slo) -> dict[str, GroupMeasurement]:
+    names = sorted({record.group for record in records})
+    if len(names) < 2:
+        return {}
+    found = {}
+    for name in names:
+        own = [record for record in records if record.group == name]
+        found[name or "other"] = GroupMeasurement(
+            requests=len(own), failed=sum(record.failed for record in own), slo_attainment=_attainment(own, slo),
+            **{f"{metric}_ms": collect(own, metric).summary() for metric in ("ttft", "itl", "tpot", "e2e")},
+        )
+    return found
+
+
+def _limits(slo: Slo, samples: dict[str, Samples], failed: int, ended: int) -> dict[str, Estimate]:
     found = {}
     for limit in slo.limits:
         if limit.metric == "error_rate":
             found[limit.text] = estimate.share(failed, ended)
-        elif samples[limit.metric].size:
-            values = samples[limit.metric]
-            found[limit.text] = (
-                estimate.mean(values, independent=requests) if limit.percentile is None
-                else estimate.percentile(values, limit.percentile, independent=requests)
-            )
+        elif samples[limit.metric].values.size:
+            found[limit.text] = samples[limit.metric].of(limit)
     return found
 
 
@@ -199,4 +120,4 @@ def _end_events(run: LoadRun, slo: Slo | None) -> tuple[NDArray[np.int64], NDArr
 def _rate(times: NDArray[np.int64], counts: NDArray[np.float64], window: Window) -> Estimate:
     edges = np.linspace(window.start_ns, window.end_ns, SLICES + 1)
     per_slice, _ = np.histogram(times, bins=edges, weights=counts)
-    return estimate.batch_means(per_slice, seconds=window.seconds / SLICES)
+    return estimate.rate(per_slice, seconds=window.seconds / SLICES)
