@@ -53,17 +53,44 @@ class Study:
 
 def environment() -> dict[str, str]:
     return {
-        **os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_TOKEN": TOKEN, "COLUMNS": "200",
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_TOKEN": TOKEN,
+        "COLUMNS": "200",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
 
 
 def story(out: Path, engine: Path, model: Path, space: Path, *extra: str) -> list[str]:
     return [
-        sys.executable, "-m", "tuner", "optimize", "--model", str(model), "--engine-command", str(engine),
-        "--space", str(space), "--set", "enforce-eager=true", "--set", "max-model-len=1024", "--set", "dtype=float32",
-        "--set", "env:VLLM_CPU_KVCACHE_SPACE=1", "--workload", "32x32@c16", "--out", str(out), "--study", "real",
-        "--slo", "p95 ttft<=60s", *extra,
+        sys.executable,
+        "-m",
+        "tuner",
+        "optimize",
+        "--model",
+        str(model),
+        "--engine-command",
+        str(engine),
+        "--space",
+        str(space),
+        "--set",
+        "enforce-eager=true",
+        "--set",
+        "max-model-len=1024",
+        "--set",
+        "dtype=float32",
+        "--set",
+        "env:VLLM_CPU_KVCACHE_SPACE=1",
+        "--workload",
+        "32x32@c16",
+        "--out",
+        str(out),
+        "--study",
+        "real",
+        "--slo",
+        "p95 ttft<=60s",
+        *extra,
     ]
 
 
@@ -86,8 +113,21 @@ def study(tmp_path_factory: pytest.TempPathFactory, engine_command: Path, demo_m
     space = out / "space.yaml"
     space.write_text(SPACE)
     baseline = f"vllm serve {demo_model} --max-num-seqs 2 --port 8000"
-    command = story(out, engine_command, demo_model, space, "--baseline", baseline, "--trials", "4", "--finalists", "1",
-                    "--verify-rounds", "2", "--json")
+    command = story(
+        out,
+        engine_command,
+        demo_model,
+        space,
+        "--baseline",
+        baseline,
+        "--trials",
+        "4",
+        "--finalists",
+        "1",
+        "--verify-rounds",
+        "2",
+        "--json",
+    )
     folder = out / demo_model.name / "real"
 
     first = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -184,8 +224,12 @@ def test_no_token_in_any_file(study: Study) -> None:
 
 
 def test_emit_gives_the_same_bytes(study: Study, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "tuner", "emit", str(study.folder / "plan.json"), "--out", str(tmp_path)],
-                   check=True, env=environment(), capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "tuner", "emit", str(study.folder / "plan.json"), "--out", str(tmp_path)],
+        check=True,
+        env=environment(),
+        capture_output=True,
+    )
     for name in bundle_files(study.plan):
         assert (tmp_path / name).read_bytes() == (study.folder / name).read_bytes()
 
@@ -199,35 +243,79 @@ def test_compose_file_is_valid(study: Study) -> None:
     assert re.fullmatch(r"vllm/vllm-openai-cpu:v\d+\.\d+\.\d+", service["image"])
 
 
-def test_serve_script_serves_what_was_measured(study: Study, engine_command: Path, demo_model: Path) -> None:
-    script = study.folder / "deploy" / "serve.sh"
+@pytest.fixture(scope="module")
+def served(study: Study, engine_command: Path, demo_model: Path) -> Iterator[str]:
+    """The URL of a server that was started by the emitted script, as a user would."""
     port = "18471"
     env = {**environment(), "VLLM": str(engine_command), "MODEL_DIR": str(demo_model), "PORT": port}
-    server = subprocess.Popen([str(script)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              start_new_session=True)
+    server = subprocess.Popen(
+        [str(study.folder / "deploy" / "serve.sh")],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    url = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + 300
         healthy = False
         while not healthy and time.monotonic() < deadline and server.poll() is None:
             time.sleep(0.5)
             try:
-                healthy = httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200
+                healthy = httpx.get(f"{url}/health", trust_env=False).status_code == 200
             except httpx.HTTPError:
                 continue
         assert healthy
-        url = f"http://127.0.0.1:{port}"
-        served = httpx.get(f"{url}/v1/models", trust_env=False).json()["data"][0]["id"]
-        assert served == study.plan.study.model.name
-        answer = httpx.post(f"{url}/v1/completions", json={"model": served, "prompt": "a", "max_tokens": 3},
-                            timeout=60, trust_env=False)
-        assert answer.json()["usage"]["completion_tokens"] == 3
-        metrics = httpx.get(f"{url}/metrics", trust_env=False).text
-        info = next(line for line in metrics.splitlines() if line.startswith("vllm:cache_config_info{"))
-        for key in ("block_size", "cache_dtype", "enable_prefix_caching", "kv_cache_size_tokens"):
-            assert f'{key}="{study.plan.startup.resolved[key]}"' in info
+        yield url
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(30)
+
+
+def test_serve_script_serves_what_was_measured(study: Study, served: str) -> None:
+    name = httpx.get(f"{served}/v1/models", trust_env=False).json()["data"][0]["id"]
+    assert name == study.plan.study.model.name
+    body = {"model": name, "prompt": "a", "max_tokens": 3, "ignore_eos": True}
+    answer = httpx.post(f"{served}/v1/completions", json=body, timeout=60, trust_env=False)
+    assert answer.json()["usage"]["completion_tokens"] == 3
+    metrics = httpx.get(f"{served}/metrics", trust_env=False).text
+    info = next(line for line in metrics.splitlines() if line.startswith("vllm:cache_config_info{"))
+    for key in ("block_size", "cache_dtype", "enable_prefix_caching", "kv_cache_size_tokens"):
+        assert f'{key}="{study.plan.startup.resolved[key]}"' in info
+
+
+def test_bench_counts_what_the_server_counts(served: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tuner",
+        "bench",
+        "--url",
+        served,
+        "--workload",
+        "32x16@c4",
+        "--requests",
+        "32",
+        "--slo",
+        "p95 ttft<=60s",
+        "--out",
+        str(tmp_path),
+        "--json",
+    ]
+    run = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)
+    assert result["dialect"] == "vllm"
+    level = result["levels"][0]
+    measured, before, after = level["measurement"], level["before"], level["after"]
+    assert (measured["failed"], level["meets_slo"]) == (0, True)
+    sent = 32 + level["workload"]["warmup_requests"]
+    assert after["requests_finished"] - before["requests_finished"] == sent
+    assert after["generation_tokens"] - before["generation_tokens"] == 16 * sent
+    assert after["prompt_tokens"] - before["prompt_tokens"] == 32 * sent
+    assert after["prefix_hits"] == before["prefix_hits"]
+    assert json.loads((tmp_path / "bench.json").read_text()) == result
+    assert (tmp_path / level["requests_file"]).stat().st_size > 0
 
 
 def test_finished_study_starts_nothing_again(study: Study) -> None:
