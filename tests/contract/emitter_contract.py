@@ -94,22 +94,41 @@ class EmitterContract:
             if read is None:
                 continue
             got_argv, got_env = read(text, plan, tmp_path)
-            want_argv, want_env = wanted(plan.launch, name)
+            want_argv, want_env = wanted(plan.launch, name, tmp_path)
             assert got_argv == want_argv
             assert {key: got_env.get(key) for key in want_env} == want_env
 
+    def test_files_of_the_launch_say_what_was_measured(self, emitter: Emitter, plan: Plan):
+        """A file that the program reads has the same content as the trial's, below the header."""
+        emitted = emitter.files(plan)
+        for file in plan.launch.files:
+            if file.name in emitted:
+                text = emitted[file.name]
+                assert [line for line in text.splitlines() if not line.startswith("#")] == [
+                    line for line in file.text.rstrip().splitlines() if not line.startswith("#")]
+                if file.name.endswith(".yaml"):
+                    assert yaml.safe_load(text) == yaml.safe_load(file.text)
 
-def wanted(launch: LaunchSpec, name: str) -> tuple[list[str], dict[str, str]]:
+
+def wanted(launch: LaunchSpec, name: str, beside: Path) -> tuple[list[str], dict[str, str]]:
     """Work out from the launch spec alone, by other means than the emitters, what must arrive at the engine."""
     inside = name != "serve.sh"
     host, port = ("0.0.0.0", launch.port) if inside else ("127.0.0.9", 1234)
-    argv = list(launch.command(host, port))
+    paths = {file.mark: f"/etc/llmtune/{file.name}" if inside else str(beside / file.name) for file in launch.files}
+    argv = [paths.get(word, word) for word in (*launch.program, *launch.arguments)]
+    argv += [word.format(host=host, port=port) for word in launch.bind]
     argv[0] = PurePath(launch.program[0]).name
     env = dict(launch.env)
     if launch.model_is_local:
         at = argv.index(launch.model)
         argv[at] = f"/models/{_slug(launch.model)}" if inside else MODEL_DIR
     return argv, env
+
+
+def _mounts(launch: LaunchSpec, folder: Path) -> list[tuple[str, str]]:
+    """Files that a container must find: where they lie and where they are mounted."""
+    named = [file for file in launch.files if file.mark in launch.arguments]
+    return [(str(folder / file.name), f"/etc/llmtune/{file.name}") for file in named]
 
 
 def _slug(path: str) -> str:
@@ -172,7 +191,10 @@ def read_docker_run(text: str, plan: Plan, tmp_path: Path) -> tuple[list[str], d
     assert options["--publish"] == [f"127.0.0.1:{launch.port}:{launch.port}"]
     if launch.model_is_local:
         source = env["MODEL_DIR"].replace('"', '""')
-        assert options["--mount"] == [f'type=bind,"source={source}",target=/models/{_slug(launch.model)},readonly']
+        model = f'type=bind,"source={source}",target=/models/{_slug(launch.model)},readonly'
+        assert options["--mount"].pop(0) == model
+    files = [f'type=bind,"source={source}",target={target},readonly' for source, target in _mounts(launch, tmp_path)]
+    assert options.get("--mount", []) == files
     entry = options.get("--entrypoint") or list(launch.image_program)
     pairs = [word.partition("=") for word in options.get("--env", [])]
     for name in (name for name, equals, _ in pairs if not equals):
@@ -198,8 +220,11 @@ def read_compose(text: str, plan: Plan, tmp_path: Path) -> tuple[list[str], dict
     devices = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
     assert sum(device["count"] for device in devices) == launch.devices
     if launch.model_is_local:
-        mount = service["volumes"][0]
+        mount = service["volumes"].pop(0)
         assert (mount["source"].replace("$$", "$"), mount["read_only"]) == (env["MODEL_DIR"], True)
+    binds = [mount for mount in service["volumes"] if mount["type"] == "bind"]
+    assert [(one["source"], one["target"]) for one in binds] == _mounts(launch, tmp_path)
+    assert all(one["read_only"] for one in binds)
     entry = [word.replace("$$", "$") for word in service.get("entrypoint") or launch.image_program]
     command = [word.replace("$$", "$") for word in service["command"]]
     resolved = {name: (value or "").replace("$$", "$") for name, value in service.get("environment", {}).items()}

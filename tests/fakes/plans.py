@@ -13,6 +13,7 @@ from tuner.domain.space import SearchSpace, SpaceSetting
 from tuner.domain.study import Budget, EngineInstall, StudySpec
 from tuner.domain.trial import Estimate, FailureKind, LatencySummary, Measurement, MeasureWarning, Warn
 from tuner.domain.workload import ClosedLoop, Fixed, Lognormal, OpenLoop, Workload
+from tuner.engines import ENGINES
 
 VERSION = "0.32.0"
 NASTY = "it's \"$(touch pwned)\" `x` \\ | \N{SNOWMAN} ${HOME}\ton\n# yes: - off\u202e"
@@ -255,11 +256,29 @@ def warned_measurement() -> Measurement:
                        warnings=(MeasureWarning(kind=Warn.ERRORS, detail="2 of 64 requests failed"),))
 
 
+def trtllm_plan() -> Plan:
+    """Build a plan of a program that reads its settings from a file, with another file to run by hand."""
+    best = EngineConfig(engine="trtllm", version="1.2.1", settings=tuple(
+        Setting(flag=flag, value=value, source="trial") for flag, value in (
+            ("backend", "tensorrt"), ("kv_cache_config.free_gpu_memory_fraction", 0.85), ("max_batch_size", 256),
+            ("tensor_parallel_size", 8))))
+    install = EngineInstall(engine="trtllm", version="1.2.1", build="cuda", program=("/opt/trtllm/bin/trtllm-serve",))
+    return gpu_plan(
+        study=study(name="peak-hours", model=hub_model(), hardware=H100, engine=install,
+                    space=SearchSpace(engine="trtllm", origin="search_spaces/trtllm.yaml", settings=(
+                        SpaceSetting(flag="max_batch_size", values=(None, 256)),))),
+        config=best, launch=ENGINES["trtllm"].launch(hub_model(), best, install), arms=(), trials=(),
+        changes=(Change(flag="max_batch_size", before=None, after="256"),),
+        verdict=Verdict(kind="not_verified", reference="none", text="stopped before verification"),
+    )
+
+
 CASES = {
     "cpu-local": make_plan,
     "h100x8-gated": gpu_plan,
     "nasty-names": nasty_plan,
     "predicted": predicted_plan,
     "no-image": no_image_plan,
+    "trtllm-files": trtllm_plan,
 }
 """Golden case to the function that builds its plan."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -72,10 +73,38 @@ class EngineConfig(Record):
         return EngineConfig(engine=self.engine, version=self.version, settings=tuple(merged.values()))
 
 
+class LaunchFile(Record):
+    """A text file that the program reads; launchers write it beside the trial, emitters beside the other files.
+
+    An argument that is `mark` stands for its path. Lines of the text that begin with `#` are comments in its language.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9]+)+$")
+    text: str
+
+    @property
+    def mark(self) -> str:
+        """The argument that stands for the file's path."""
+        return f"{{file:{self.name}}}"
+
+
+class Nodes(Record):
+    """How one server spreads over several hosts: the same program on each, the first one answering."""
+
+    count: int = Field(ge=2)
+    devices: int = Field(ge=0)
+    """GPUs of each host."""
+    arguments: tuple[str, ...]
+    """For every host, with `{count}`, `{rank}` and `{leader}` (the first host's address) to fill in."""
+    follower: tuple[str, ...] = ()
+    """More, for every host but the first."""
+
+
 class LaunchSpec(Record):
     """Everything needed to start one server, for launchers to run and emitters to print.
 
     `program` is looked up by whoever starts it (a path here, an image's entry point there); `arguments` follow it.
+    Where an argument is the mark of one of `files`, the path of that file is meant.
     `bind` holds the arguments that say where to listen, with `{host}` and `{port}` to fill in.
     No value here is ever a secret: `secret_env` names variables that are passed through by name.
     """
@@ -92,15 +121,26 @@ class LaunchSpec(Record):
     image: str | None = None
     image_program: tuple[str, ...] = ()
     """The part of `program` that the image's entry point already runs."""
+    image_runs_commands: bool = False
+    """The image's entry point prepares the container and then runs whatever words it is given."""
+    files: tuple[LaunchFile, ...] = ()
     port: int = 8000
     health_path: str = "/health"
+    metrics_path: str = "/metrics"
     devices: int = 0
     """GPUs to reserve: tensor x pipeline x data parallel size; 0 on a CPU."""
     needs_shared_memory: bool = False
+    nodes: Nodes | None = None
+    """None: one host holds all devices."""
 
-    def command(self, host: str, port: int) -> tuple[str, ...]:
-        """Program, arguments and where to listen."""
-        return (*self.program, *self.arguments, *(part.format(host=host, port=port) for part in self.bind))
+    def command(self, host: str, port: int, folder: str = "") -> tuple[str, ...]:
+        """Program, arguments and where to listen; `folder` is where the files lie."""
+        return (*self.program, *self.in_folder(folder), *(part.format(host=host, port=port) for part in self.bind))
+
+    def in_folder(self, folder: str) -> tuple[str, ...]:
+        """Arguments with the paths of files that lie in `folder`."""
+        paths = {file.mark: str(PurePosixPath(folder, file.name)) for file in self.files}
+        return tuple(paths.get(argument, argument) for argument in self.arguments)
 
 
 class Footprint(Record):
@@ -115,7 +155,23 @@ class Footprint(Record):
     max_context: int | None = None
     batched_tokens: int | None = None
     memory_fraction: float | None = None
+    """Share of the whole device that the server may take (vLLM)."""
+    free_memory_fraction: float | None = None
+    """Share of what is free after weights and activations that becomes KV cache (TensorRT-LLM)."""
     kv_bytes: int | None = None
+    version: str | None = None
+    """Release of the engine that the config is for: memory laws differ between them."""
+    kv_dtype: str | None = None
+    block_size: int | None = None
+    eager: bool = False
+    """Without CUDA graphs."""
+    chunked_prefill: bool | None = None
+    context_parallel: int = 1
+    """Ranks of tensor parallelism that share the tokens of one sequence while decoding."""
+    expert_parallel: bool = False
+    speculative_tokens: int = 0
+    lora_adapters: int = 0
+    lora_rank: int = 0
 
     @property
     def devices(self) -> int:

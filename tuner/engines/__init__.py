@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuner.engines.base import Engine
+from tuner.engines.trtllm import TrtllmEngine
 from tuner.engines.vllm import VllmEngine
 
-ENGINES: dict[str, Engine] = {"vllm": VllmEngine()}
+ENGINES: dict[str, Engine] = {"vllm": VllmEngine(), "trtllm": TrtllmEngine()}

@@ -21,7 +21,13 @@ _HUMAN = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 1 << 10, "M": 1 
 
 
 class Flag(Record):
-    """One flag as one engine version has it. `kind`: int, float, bool, str, list, json or human_int (`8k`, `1M`)."""
+    """One flag as one engine version has it.
+
+    `kind`: int, float, bool, str, list, json, json_list or human_int (`8k`, `1M`). `low` and `high` are the ends of its
+    range, where one is known. `status` is the engine's own word (`beta`, `prototype`, `deprecated`). `cli` are the
+    options of the command line, for settings that also, or only (`where` is `cli`), stand there. `backend` is the only
+    back end that takes it.
+    """
 
     name: str
     kind: str
@@ -29,10 +35,17 @@ class Flag(Record):
     default: str | None
     negatable: bool
     aliases: tuple[str, ...]
+    low: float | None = None
+    high: float | None = None
+    status: str | None = None
+    where: str | None = None
+    cli: tuple[str, ...] = ()
+    backend: str | None = None
+    note: str | None = None
 
 
 class FlagTable:
-    """The flags of one engine version.
+    """The flags of one engine version, or the keys of its configuration file: names then have `_` and dots.
 
     Versions that were never read take the flags of the newest release below them; `exact` is False then.
     """
@@ -41,6 +54,7 @@ class FlagTable:
         self.engine = engine
         self.version = version
         self._data = data(f"{engine}/flags.json")
+        self._keys = self._data.get("names") == "keys"
         self._at = parse_version(version)
         known = [Version(text) for text in self._data["versions"]]
         if self._at < known[0]:
@@ -57,7 +71,15 @@ class FlagTable:
         if entry is None or not self._alive(entry):
             return None
         choices = self._latest(entry.get("choices", []))
+        low, high = entry.get("range", (None, None))
         return Flag(
+            low=low,
+            high=high,
+            status=entry.get("status"),
+            where=entry.get("where"),
+            cli=tuple(entry.get("cli", ())),
+            backend=entry.get("backend"),
+            note=entry.get("note"),
             name=entry_name,
             kind=self._latest(entry["kinds"]) or entry["kinds"][0][1],
             choices=tuple(choices) if choices else None,
@@ -76,24 +98,26 @@ class FlagTable:
         flag = self.find(name)
         if flag is not None:
             return flag
-        shown = f"--{self._canonical(name)}" if not self._canonical(name).startswith("-") else name
+        shown = self.shown(name)
         entry = self._data["flags"].get(self._canonical(name))
         where = f"{self.engine} {self.version}"
         if entry is None:
-            near = difflib.get_close_matches(self._canonical(name), self._names(), n=3)
-            raise FlagError(
-                f"{where} has no flag {shown}",
-                hint=f"did you mean {', '.join('--' + item for item in near)}?" if near else None,
-            )
+            raise FlagError(f"{where} has no {'key' if self._keys else 'flag'} {shown}", hint=self._instead(name))
         since, until = entry.get("since"), entry.get("until")
         if since and self._at < Version(since):
+            if entry.get("first_read"):
+                raise FlagError(
+                    f"{where} is not known to have {shown}; it was first read in {since}",
+                    hint="a key that the engine does not know stops its start, so leave it out",
+                )
             raise FlagError(
                 f"{where} does not have {shown} yet; it came with {since}",
                 hint=f"use {self.engine} {since} or newer, or leave the flag out",
             )
         replacement = entry.get("replacement")
+        last = f"it was gone by {entry['gone_by']}" if "gone_by" in entry else f"{until} was the last release with it"
         raise FlagError(
-            f"{where} no longer has {shown}; {until} was the last release with it",
+            f"{where} no longer has {shown}; {last}",
             hint=f"instead: {replacement}" if replacement else "leave the flag out",
         )
 
@@ -108,24 +132,26 @@ class FlagTable:
             self._check_env(name.removeprefix(ENV_PREFIX))
             return
         flag = self.require(name)
-        problem = _type_problem(flag, value)
+        shown = self.shown(flag.name)
+        problem = _type_problem(flag, value) or _range_problem(flag, value)
         if problem:
-            raise FlagError(f"--{flag.name} {problem}, not {json.dumps(value)}")
+            raise FlagError(f"{shown} {problem}, not {json.dumps(value)}")
         if value is False and not flag.negatable:
             raise FlagError(
-                f"--{flag.name} cannot be switched off: {self.engine} {self.version} has no --no-{flag.name}",
+                f"{shown} cannot be switched off: {self.engine} {self.version} has no --no-{flag.name}",
                 hint="leave it out, or to the engine (unset)",
             )
         if flag.choices and value not in flag.choices:
             raise FlagError(
-                f"{self.engine} {self.version} does not take --{flag.name} {value}",
+                f"{self.engine} {self.version} does not take {shown} {value}",
                 hint=f"one of: {', '.join(str(choice) for choice in flag.choices)}",
             )
 
     def _check_env(self, name: str) -> None:
         entry = self._data["env"].get(name)
         if entry is None:
-            if name.startswith(self.engine.upper() + "_"):
+            prefixes = tuple(self._data.get("env_prefixes", (self.engine.upper() + "_",)))
+            if name.startswith(prefixes):
                 near = difflib.get_close_matches(name, self._data["env"], n=3)
                 raise FlagError(
                     f"{self.engine} {self.version} does not read the variable {name}",
@@ -139,7 +165,30 @@ class FlagTable:
                 hint=note or f"it was read from {entry.get('since') or 'the start'} to {entry.get('until', 'now')}",
             )
 
+    def shown(self, name: str) -> str:
+        """Return the name as the engine's users write it: `--flag`, or the key of a configuration file."""
+        canonical = self._canonical(name)
+        return name if canonical.startswith("-") else canonical if self._keys else f"--{canonical}"
+
+    def names(self) -> tuple[str, ...]:
+        """Names of all flags that this version has."""
+        return tuple(self._names())
+
+    def _instead(self, name: str) -> str | None:
+        """Say what may have been meant by an unknown name."""
+        canonical = self._canonical(name)
+        told: str | None = self._data.get("never", {}).get(canonical)
+        if told is not None:
+            return told
+        names = self._names()
+        inside = [one for one in names if one.rpartition(".")[2] == canonical] if self._keys else []
+        near = inside or difflib.get_close_matches(canonical, names, n=3)
+        return f"did you mean {', '.join(map(self.shown, near))}?" if near else None
+
     def _canonical(self, name: str) -> str:
+        if self._keys:
+            key = name.removeprefix("--").replace("-", "_")
+            return _aliases(self.engine).get(f"--{key}", key)
         plain = name.replace("_", "-") if name.startswith("--") or not name.startswith("-") else name
         if plain.startswith("-") and not plain.startswith("--"):
             return _aliases(self.engine).get(plain, plain)
@@ -221,14 +270,23 @@ def _type_problem(flag: Flag, value: Value) -> str | None:
             ok = (isinstance(value, int) and is_number) or (isinstance(value, str) and _HUMAN_INT.match(value))
             auto = flag.name == "max-model-len" and value in ("auto", -1)
             return None if ok or auto else "takes a whole number, also as 8k or 1M"
-        case "json":
-            return None if isinstance(value, str) and _is_json_object(value) else "takes a JSON object"
+        case "json" | "json_list":
+            wanted, words = (dict, "object") if flag.kind == "json" else (list, "list such as [1, 2, 4]")
+            return None if isinstance(value, str) and _is_json(value, wanted) else f"takes a JSON {words}"
         case _:
             return "takes a text" if isinstance(value, bool) else None
 
 
-def _is_json_object(text: str) -> bool:
+def _range_problem(flag: Flag, value: Value) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if flag.low is not None and value < flag.low:
+        return f"is at least {flag.low:g}"
+    return f"is at most {flag.high:g}" if flag.high is not None and value > flag.high else None
+
+
+def _is_json(text: str, wanted: type) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text), wanted)
     except json.JSONDecodeError:
         return False

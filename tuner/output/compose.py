@@ -87,6 +87,8 @@ def _mounts(box: Container) -> list[Any]:
     if box.model_target:
         source = "${MODEL_DIR:?set MODEL_DIR to the directory of the model}"
         mounts.append({"type": "bind", "source": source, "target": box.model_target, "read_only": True})
+    for name, target in box.files:
+        mounts.append({"type": "bind", "source": f"./{name}", "target": target, "read_only": True})
     if box.hub_cache:
         mounts.append(f"${{LLMTUNE_HF_CACHE:-{_HUB_VOLUME}}}:{box.hub_cache}")
     mounts.append(f"{_ENGINE_VOLUME}:{box.engine_cache[1]}")

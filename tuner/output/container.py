@@ -16,6 +16,8 @@ from tuner.output.words import directory_name
 
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105  (the variable's name)
 TOKEN_FILE = "/run/secrets/hf_token"  # noqa: S105  (a path)
+FILES = "/etc/llmtune"
+"""Where the files that the program reads are mounted."""
 _START_STEPS_S = (60, 90, 120, 180, 240, 300, 420, 600)
 _START_STEP_S = 300
 _STOP_GRACE_S = 45
@@ -30,6 +32,8 @@ class Container:
     entrypoint: tuple[str, ...]
     """Empty: the image's own entry point runs the program."""
     command: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+    """Files beside the emitted ones, each with where it is mounted read-only."""
     env: dict[str, str]
     pass_env: tuple[str, ...]
     """Secret variables passed through by name, when they are set."""
@@ -55,12 +59,13 @@ def container(plan: Plan) -> Container | None:
         return None
     model_target = f"/models/{slug(directory_name(launch.model))}" if launch.model_is_local else None
     entrypoint, rest = _entry(launch)
-    arguments = with_model(launch, model_target) if model_target else launch.arguments
+    arguments = with_model(launch, model_target, files=FILES) if model_target else launch.in_folder(FILES)
     return Container(
         name=slug(plan.study.model.name),
         image=launch.image,
         entrypoint=entrypoint,
         command=(*rest, *arguments, *bind(launch, "0.0.0.0", str(launch.port))),  # noqa: S104  (published on loopback)
+        files=tuple((file.name, f"{FILES}/{file.name}") for file in launch.files if file.mark in launch.arguments),
         env={name: model_target if model_target and value == launch.model else value
              for name, value in sorted(launch.env.items())},
         pass_env=tuple(name for name in secret_names(plan) if not (name == HUB_TOKEN and needs_hub_token(plan))),
@@ -104,15 +109,15 @@ def start_period_s(start_s: float) -> int:
     return math.ceil(wanted / _START_STEP_S) * _START_STEP_S
 
 
-def with_model(launch: LaunchSpec, path: str) -> tuple[str, ...]:
-    """Return the arguments with the model's directory replaced by `path`.
+def with_model(launch: LaunchSpec, path: str, *, files: str = "") -> tuple[str, ...]:
+    """Return the arguments with the model's directory replaced by `path`, and files looked for in the folder `files`.
 
     When clients call the model by the very text of its path, only the first such argument is the path.
     """
     replaced: list[str] = []
     once = launch.served_name == launch.model
     done = False
-    for argument in launch.arguments:
+    for argument in launch.in_folder(files):
         flag, equals, value = argument.partition("=")
         if done and once:
             replaced.append(argument)
@@ -140,6 +145,8 @@ def program_name(launch: LaunchSpec) -> str:
 def _entry(launch: LaunchSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split the program into an entry point to set and words that come before the arguments."""
     program = (program_name(launch), *launch.program[1:])
+    if launch.image_runs_commands:
+        return (), program
     known = launch.image_program
     if known and program[: len(known)] == known:
         return (), program[len(known):]

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 
+from tuner.domain.engine import LaunchFile
 from tuner.domain.plan import Plan
 from tuner.output import numbers
 from tuner.output.container import HUB_TOKEN, needs_hub_token, program_name, secret_names, start_period_s
@@ -85,7 +86,14 @@ def _files(plan: Plan) -> list[tuple[str, str]]:
             ("docker-run.sh", "the same server as one `docker run`"),
             *files,
         ]
+    files += [(file.name, _file_words(plan, file)) for file in plan.launch.files]
     return [*files, (".env.example", "the variables you may set; copy it to `.env`")]
+
+
+def _file_words(plan: Plan, file: LaunchFile) -> str:
+    if file.mark in plan.launch.arguments:
+        return "the settings, which the files above pass to the engine"
+    return "run by hand; its first lines say when"
 
 
 def _variables(plan: Plan) -> list[tuple[str, str, str]]:

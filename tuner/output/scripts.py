@@ -16,7 +16,7 @@ from tuner.output.words import directory_name
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TAKEN = frozenset({"PATH", "HOME", "HOST", "PORT", "MODEL_DIR", "BASH", "ENV", "IFS", "SHELL", "USER", "DOCKER"})
-_VARIABLES = {"model": "model", "host": "host", "port": "port"}
+_VARIABLES = {"model": "model", "host": "host", "port": "port", "here": "here"}
 
 
 class ServeScriptEmitter:
@@ -28,7 +28,9 @@ class ServeScriptEmitter:
         """Return `serve.sh`."""
         launch = plan.launch
         _check_environment(launch)
-        arguments = with_model(launch, mark("model")) if launch.model_is_local else launch.arguments
+        here = mark("here")
+        local = launch.model_is_local
+        arguments = with_model(launch, mark("model"), files=here) if local else launch.in_folder(here)
         words = (*arguments, *bind(launch, mark("host"), mark("port")))
         text = render(
             "serve.sh.j2",
@@ -37,7 +39,8 @@ class ServeScriptEmitter:
             program=shell(program_name(launch)),
             program_text=program_name(launch),
             subcommand=[shell(word) for word in launch.program[1:]],
-            local=launch.model_is_local,
+            local=local,
+            needs_files=here in "".join(arguments),
             model_name=directory_name(launch.model),
             port=launch.port,
             exports=[(name, shell(value)) for name, value in sorted(launch.env.items())],
@@ -105,6 +108,8 @@ def _options(box: Container) -> list[str]:
     if box.model_target:
         # --mount is read as CSV: a quoted field keeps commas and quotes of the directory's name
         options.append(f'--mount "type=bind,\\"source=${{model//\\"/\\"\\"}}\\",target={box.model_target},readonly"')
+    for name, target in box.files:
+        options.append(f'--mount "type=bind,\\"source=${{here//\\"/\\"\\"}}/{name}\\",target={target},readonly"')
     if box.hub_cache:
         options.append(f'--volume "${{LLMTUNE_HF_CACHE:-llmtune-hf-cache}}:{box.hub_cache}"')
     options.append(f"--volume {shell(':'.join(box.engine_cache))}")

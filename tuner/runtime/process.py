@@ -246,6 +246,7 @@ class ProcessLauncher:
         port = ports.free_port(self._host, self._ports)
         server = self._start_guard(spec, folder)
         try:
+            _write_files(spec, folder)
             self._start_engine(server, spec, port, folder)
             server.launch_s = time.monotonic() - started
             yield server
@@ -294,7 +295,7 @@ class ProcessLauncher:
 
     def _start_engine(self, server: ProcessServer, spec: LaunchSpec, port: int, folder: Path) -> None:
         order = {
-            "command": spec.command(self._host, port),
+            "command": spec.command(self._host, port, str(folder.absolute())),
             "log": str(server.log_path),
             "grace_s": self._grace_s,
             "secrets": spec.secret_env,
@@ -304,6 +305,15 @@ class ProcessLauncher:
         pid, created = server.await_start()
         server.handle = server.handle.model_copy(update={"pid": pid, "created": created, "port": port})
         write_handle(server.handle, folder)
+
+
+def _write_files(spec: LaunchSpec, folder: Path) -> None:
+    for file in spec.files:
+        path = folder / file.name
+        try:
+            path.write_text(file.text, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def write_handle(handle: Handle, folder: Path) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Written by llmtune 0.1.0 from plan a3445a1d9567.
+# Written by llmtune 0.1.0 from plan d05ea984ed46.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
-# plan       a3445a1d9567, study chat, question fd4ce3bbae0e
+# plan       d05ea984ed46, study chat, question ec9aaed0d37a
 # model      tiny-15m (local directory, fingerprint 9f2c51d0a7be)
 # engine     vllm 0.32.0, image vllm/vllm-openai-cpu:v0.32.0
 # hardware   CPU, 2 cores (AMD EPYC 7B13), 24 GiB host memory

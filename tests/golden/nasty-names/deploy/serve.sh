@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Written by llmtune 0.1.0 from plan e7bf2e898eb8.
+# Written by llmtune 0.1.0 from plan 9520ce6e4940.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
-# plan       e7bf2e898eb8, study it's "$(touch pwned)" `x` \ | ☃ ${HOME}\ton
-#            | # yes: - off\u202e, question 324752ef3674
+# plan       9520ce6e4940, study it's "$(touch pwned)" `x` \ | ☃ ${HOME}\ton
+#            | # yes: - off\u202e, question 4a8eac47fab9
 # model      my model (local directory, fingerprint y)
 # engine     vllm 0.32.0, image registry.local:5000/team/vllm:v0.32.0-r1
 # hardware   CPU, 2 cores (AMD EPYC 7B13), 24 GiB host memory
