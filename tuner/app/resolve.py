@@ -18,13 +18,14 @@ from tuner.domain.space import SearchSpace
 from tuner.domain.study import Budget, EngineInstall, Objective, StudySpec
 from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Workload
 from tuner.engines import ENGINES
-from tuner.errors import HardwareError, ModelError, UsageError
+from tuner.errors import FlagError, HardwareError, ModelError, UsageError
 from tuner.facts.catalog import architecture_problem, model_by_alias, model_by_hub_id, workload_preset
 from tuner.facts.flags import flag_table
 from tuner.facts.located import load_document
 from tuner.facts.read import bundled
 from tuner.inspect.command import parse_value, read_baseline
 from tuner.inspect.model_dir import cached_config, read_model_dir, with_config
+from tuner.rules import findings
 from tuner.runtime.detect import detect_engine, detect_hardware
 from tuner.search.spaces import UNSET, OpenSpace, load_space, open_space
 
@@ -70,6 +71,7 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
     space_path = Path(ask.space) if ask.space else bundled("search_spaces") / f"{engine_name}.yaml"
     space = load_space(space_path, install.version)
     pins, left = _pins(ask.set, engine_name, install.version)
+    _check_pins(pins, model, hardware, install)
     opened = open_space(space, version=install.version, model=model, hardware=hardware, pins=pins, left=left)
     baseline, more = _baseline(ask, model, install, pins, left)
     _check_length(workload, model, pins)
@@ -235,6 +237,14 @@ def _pins(texts: tuple[str, ...], engine: str, version: str) -> tuple[tuple[Sett
         ENGINES[engine].check(flag.name, parsed, version)
         pins[flag.name] = Setting(flag=flag.name, value=parsed, source="user", why="set by you")
     return tuple(pins.values()), tuple(left)
+
+
+def _check_pins(pins: tuple[Setting, ...], model: ModelSpec, hardware: Hardware, install: EngineInstall) -> None:
+    """Refuse pins that cannot work whatever else is set; no search could mend them."""
+    pinned = EngineConfig(engine=install.engine, version=install.version, settings=pins)
+    for finding in findings(pinned, model, hardware):
+        if finding.severity == "error":
+            raise FlagError(f"the pinned settings cannot work: {finding.reason}", hint=finding.fix or None)
 
 
 def _baseline(
