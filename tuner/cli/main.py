@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tuner import __version__
-from tuner.cli import bench, emit, models, optimize
+from tuner.cli import bench, check, emit, models, optimize
 from tuner.errors import LlmtuneError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("optimize")(optimize.optimize)
 app.command("emit")(emit.emit)
 app.command("bench")(bench.bench)
 app.command("compare")(bench.compare)
+app.command("check")(check.check)
 app.command("models")(models.models)
 
 

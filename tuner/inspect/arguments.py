@@ -63,11 +63,11 @@ def read_arguments(server: Server, version: str) -> Arguments:
 class _Reader:
     def __init__(self, server: Server, table: FlagTable) -> None:
         self._server, self._table = server, table
-        self._left = self._split(server.args)
         self._at = 0
         self._dotted: dict[str, dict[str, object]] = {}
         self._report = Report(server.file)
         self.found = Arguments(issues=self._report.issues)
+        self._left = self._split(server.args)
 
     def read(self) -> Arguments:
         while self._at < len(self._left):
@@ -140,7 +140,7 @@ class _Reader:
         if flag.name == "model":
             self.found.model = value
         elif dot:
-            self._dotted.setdefault(flag.name, {})[key] = value.text
+            self._dotted.setdefault(flag.name, {})[key] = _number_or_text(value.text)
             self.found.words[flag.name] = word
         else:
             self._value(word, flag, value)
@@ -238,6 +238,13 @@ class _Reader:
             return None
         self._at += 1
         return following
+
+
+def _number_or_text(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _short(text: str, most: int = 60) -> str:

@@ -169,17 +169,14 @@ def memory_share(view: View, report: Report) -> None:
     """A share of nearly the whole device leaves no room for what lies outside it."""
     value = view.arguments.values.get("gpu-memory-utilization")
     line = view.flag_line("gpu-memory-utilization")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if not 0 < value <= 1:
-            report.error(line, "memory-share", f"--gpu-memory-utilization {value:g}: a share is above 0 and at most 1")
-        elif value >= 0.95:
-            report.warning(
-                line,
-                "memory-share",
-                f"--gpu-memory-utilization {value:g} leaves {100 * (1 - value):.0f} % of the card for CUDA graphs, "
-                "NCCL and other processes; the start or the first long prompt may run out of memory",
-                "0.90 to 0.94; more KV cache comes cheaper from a smaller --max-num-seqs",
-            )
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0.95 <= value <= 1:
+        report.warning(
+            line,
+            "memory-share",
+            f"--gpu-memory-utilization {value:g} leaves {100 * (1 - value):.0f} % of the card for CUDA graphs, "
+            "NCCL and other processes; the start or the first long prompt may run out of memory",
+            "0.90 to 0.94; more KV cache comes cheaper from a smaller --max-num-seqs",
+        )
     _unified_memory(view, report, value if isinstance(value, float) else None, line)
 
 

@@ -22,6 +22,7 @@ _ENGINES = (
 )
 _OFFICIAL = re.compile(r"^(?:docker\.io/)?vllm/vllm-openai(?:-\w+)?$")
 _PROGRAMS = {"llama-server": "llama.cpp", "text-generation-launcher": "tgi"}
+_TALKERS = {"command", "which", "type", "hash", "echo", "printf", "grep", "pgrep", "pkill", "killall", "[", "[["}
 _DOCKER_SWITCHES = {
     "--detach", "--interactive", "--tty", "--rm", "--init", "--privileged", "--read-only", "--publish-all", "--quiet",
     "--no-healthcheck", "--oom-kill-disable", "--sig-proxy", "--disable-content-trust", "--help",
@@ -139,22 +140,30 @@ class Found(NamedTuple):
 
 def find_engine(words: list[Word], depth: int = 0) -> Found | None:
     """Find the words of an engine command in a command, also behind `sh -c`."""
+    if words and words[0].text in _TALKERS:
+        return None
     for index, word in enumerate(words):
-        name = word.text.rsplit("/", 1)[-1]
-        following = words[index + 1].text if index + 1 < len(words) else ""
-        before, after = words[:index], words[index + 1 :]
-        if word.text == "serve" and index and _is_program(words[index - 1]):
-            return Found("vllm", "serve", after, words[index - 1], words[: index - 1])
-        if word.text == "-m" and following in _MODULES:
-            return Found("vllm", "module", words[index + 2 :], words[index + 1], before)
-        if name in ("trtllm-serve", "trtllm-build"):
-            return Found("trtllm", name, after, word, before)
-        if name in _PROGRAMS or (name == "sglang.launch_server" and index):
-            return Found(_PROGRAMS.get(name, "sglang"), "serve", after, word, before)
-        if depth < 3 and index and (" " in word.text or "\n" in word.text) and _could_hold_command(words[:index]):
-            inner = find_in_text(word, depth + 1)
-            if inner is not None:
-                return inner
+        found = _engine_at(words, index)
+        if found is None and depth < 3 and re.search(r"\s", word.text) and _could_hold_command(words[:index]):
+            found = find_in_text(word, depth + 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _engine_at(words: list[Word], index: int) -> Found | None:
+    word = words[index]
+    name = word.text.rsplit("/", 1)[-1]
+    following = words[index + 1].text if index + 1 < len(words) else ""
+    before, after = words[:index], words[index + 1 :]
+    if word.text == "serve" and index and _is_program(words[index - 1]):
+        return Found("vllm", "serve", after, words[index - 1], words[: index - 1])
+    if word.text == "-m" and following in _MODULES:
+        return Found("vllm", "module", words[index + 2 :], words[index + 1], before)
+    if name in ("trtllm-serve", "trtllm-build"):
+        return Found("trtllm", name, after, word, before)
+    if name in _PROGRAMS or (name == "sglang.launch_server" and index):
+        return Found(_PROGRAMS.get(name, "sglang"), "serve", after, word, before)
     return None
 
 

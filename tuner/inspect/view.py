@@ -107,10 +107,16 @@ def known_model(name: str) -> ModelSpec | None:
     return model if model.architecture is not None else None
 
 
+def installed(package: str, text: str) -> str | None:
+    """Return the version that a file's own `pip install package==version` names."""
+    match = re.search(rf"\b{package}(?:\[[\w,]+\])?==(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)", text)
+    return match[1] if match else None
+
+
 def view_of(server: Server, context: Context, text: str) -> tuple[View, str | None]:
     """Read a server's arguments; the second result says why its flags could not be checked."""
     image = server.image.version if server.image is not None else None
-    stated = context.version or image
+    stated = context.version or image or installed("vllm", text)
     version = stated or newest("vllm")
     problem = None
     try:

@@ -1,0 +1,71 @@
+"""`llmtune check`: what is wrong in deployment files, before anybody starts them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tuner.app import check as app
+
+
+def check(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Compose files, Kubernetes manifests, scripts, docker run lines, systemd units, env files, engine "
+            "configs; of a directory all of these."
+        ),
+    ],
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", help="Check against this release instead of the one that the image names."),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPUs there, e.g. h100x8: also checks memory.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="The model, where the files do not name one that is known.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0, for code hosts.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Make the safe fixes in the files; without it a diff shows them.")
+    ] = False,
+) -> None:
+    """Check deployment files against the engine's releases, the model and the GPUs. Runs nothing. Exit 1 on errors."""
+    from tuner.app import check as app
+    from tuner.errors import UsageError
+
+    if as_json and as_sarif:
+        raise UsageError("--json and --sarif exclude one another", hint="choose one")
+    checked = app.check_paths(files, app.context_of(engine_version, gpu, model))
+    if as_json:
+        typer.echo(json.dumps(app.as_json(checked), indent=2))
+    elif as_sarif:
+        typer.echo(json.dumps(app.as_sarif(checked), indent=2))
+    else:
+        _show(checked, fix=fix)
+    if fix:
+        for path in app.write_fixes(checked):
+            typer.echo(f"fixed: {path}", err=True)
+    if any(item.errors for item in checked):
+        raise typer.Exit(1)
+
+
+def _show(checked: list[app.Checked], *, fix: bool) -> None:
+    for item in checked:
+        for issue in item.issues:
+            typer.echo(issue.text)
+    for item in checked:
+        if item.diff:
+            typer.echo(item.diff, nl=False)
+    counts = {level: sum(i.severity == level for item in checked for i in item.issues) for level in _LEVELS}
+    shown = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
+    mendable = any(item.diff for item in checked) and not fix
+    hint = "; --fix makes the changes of the diff" if mendable else ""
+    typer.echo(f"{len(checked)} file{'s' if len(checked) != 1 else ''}: {shown}{hint}", err=True)
+
+
+_LEVELS = ("error", "warning", "note")

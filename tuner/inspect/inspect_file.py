@@ -1,0 +1,251 @@
+"""One file: what kind it is, what it starts, and everything that the rules have to say about it. Never raises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from tuner.errors import EngineError, LlmtuneError
+from tuner.inspect import lint_container, lint_server
+from tuner.inspect.arguments import Arguments, newest
+from tuner.inspect.issue import Issue, Report, ordered
+from tuner.inspect.lint_compose import lint_compose
+from tuner.inspect.lint_config import config_server, is_vllm_config, lint_config
+from tuner.inspect.lint_environment import SECRET_VALUE, engine_variable, environment, variable
+from tuner.inspect.lint_fit import lint_fit
+from tuner.inspect.lint_kubernetes import lint_kubernetes
+from tuner.inspect.lint_scaling import lint_scaling
+from tuner.inspect.lint_script import lint_install_at_start, lint_script
+from tuner.inspect.lint_trtllm import (
+    is_trtllm_yaml,
+    lint_trtllm_script,
+    lint_trtllm_server,
+    lint_trtllm_yaml,
+    options_of,
+    version_of,
+)
+from tuner.inspect.lint_unit import lint_unit
+from tuner.inspect.read_compose import is_compose, read_compose
+from tuner.inspect.read_kubernetes import is_manifest, read_pods
+from tuner.inspect.read_scripts import read_env_file, read_script, read_unit, unit_servers
+from tuner.inspect.server import Server
+from tuner.inspect.tree import Tree, read_documents
+from tuner.inspect.view import Context, View, view_of
+
+Sibling = Callable[[str], str | None]
+"""Gives the text of a file beside the checked one, or None."""
+_INTEREST = re.compile(
+    r"vllm|trtllm|tensorrt|llama|sglang|HF_TOKEN|HUGGING_FACE|kind:|services:|hf_[A-Za-z0-9]{20}|max[-_]num|kv_cache",
+    re.IGNORECASE,
+)
+_MOST_SHELL = 300_000
+_TRTLLM_VERSION = re.compile(r"tensorrt[-_]llm(?:==| )(\d+\.\d+\.\d+(?:rc\d+)?)", re.IGNORECASE)
+_UNIT_SECTION = re.compile(r"^\[(?:Unit|Service)\]", re.MULTILINE)
+
+
+def check_text(name: str, text: str, context: Context, sibling: Sibling = lambda _: None) -> tuple[Issue, ...]:
+    """Check one file's text; `name` is shown in the issues, and its ending is a hint at the kind."""
+    text = text.replace("\r\n", "\n").removeprefix("\ufeff")
+    inspection = _Inspection(name, text, context, sibling)
+    inspection.run()
+    return ordered(inspection.report.issues)
+
+
+class _Inspection:
+    def __init__(self, name: str, text: str, context: Context, sibling: Sibling) -> None:
+        self.name, self.text, self.context, self.sibling = name, text, context, sibling
+        self.report = Report(name)
+
+    def run(self) -> None:
+        base = self.name.rsplit("/", 1)[-1].lower()
+        if not self.text.strip():
+            self.report.note(1, "empty", "the file is empty")
+        elif not _INTEREST.search(self.text):
+            self.report.note(1, "nothing-found", "nothing here starts an inference server")
+        elif base.endswith((".yaml", ".yml", ".json")):
+            self._yaml(self.text, 0)
+        elif base.endswith(".service") or (_UNIT_SECTION.search(self.text) and "ExecStart" in self.text):
+            self._unit()
+        elif base.endswith(".env") or base.startswith(".env"):
+            self._env()
+        elif base.endswith((".sh", ".bash", ".sbatch")) or self.text.startswith("#!"):
+            self._shell()
+        else:
+            self._sniff()
+        self._tokens()
+
+    def _sniff(self) -> None:
+        """Take the kind from what the text looks like."""
+        documents = read_documents(self.text)
+        if any(tree.is_map and len(tree.items()) > 0 for tree in documents.trees) and not documents.problems:
+            self._yaml(self.text, 0)
+            return
+        values, problems = read_env_file(self.text)
+        if values and not problems:
+            self._env()
+        else:
+            self._shell()
+
+    def _yaml(self, text: str, offset: int) -> None:
+        if "{{" in text and re.search(r"^\s*\{\{-? *(?:if|range|with|include|end)\b", text, re.MULTILINE):
+            self.report.note(1, "template", "this is a template; render it (helm template) and check the result")
+        documents = read_documents("\n" * offset + text)
+        for problem in documents.problems:
+            self.report.warning(problem.line, "unreadable", f"{problem.message}; the rest of the file is still checked")
+        for twice in documents.twice:
+            self.report.warning(twice.line, "key-twice", twice.message, "keep one")
+        trees = documents.trees
+        if any(is_manifest(tree) for tree in trees):
+            self._kubernetes(trees)
+        for tree in trees:
+            if is_compose(tree):
+                self._compose(tree)
+            elif is_trtllm_yaml(tree):
+                lint_trtllm_yaml(tree, self.context.version, self.report)
+            elif is_vllm_config(tree):
+                self._config(tree)
+            elif not is_manifest(tree) and self._looks_like_trtllm(tree):
+                lint_trtllm_yaml(tree, self.context.version, self.report)
+        if not any(is_manifest(tree) for tree in trees):
+            lint_scaling(trees, self._version(), self.report)
+
+    def _looks_like_trtllm(self, tree: Tree) -> bool:
+        name = self.name.rsplit("/", 1)[-1].lower()
+        return bool(re.search(r"trt|llm[-_]api|extra[-_]llm", name)) and (tree.is_list or tree.is_map)
+
+    def _version(self) -> str:
+        return self.context.version or newest("vllm")
+
+    def _compose(self, tree: Tree) -> None:
+        services: list[tuple[str, Tree, View]] = []
+        for name, service, server in read_compose(tree, self.name):
+            view = self._server(server)
+            if view is not None:
+                services.append((name, service, view))
+        lint_compose(tree, services, self.report)
+
+    def _kubernetes(self, trees: list[Tree]) -> None:
+        pods = [(pod, self._server(pod.server)) for pod in read_pods(trees, self.name)]
+        known = [(pod, view) for pod, view in pods if view is not None]
+        lint_kubernetes(trees, known, self.report)
+        version = next((view.version for _, view in known if view.is_stated), self._version())
+        lint_scaling(trees, version, self.report)
+
+    def _config(self, tree: Tree) -> None:
+        try:
+            lint_config(tree, self._version(), self.report)
+        except EngineError as error:
+            self.report.note(1, "version-old", f"{error.message}: flags were not checked")
+        self._server(config_server(tree, self.name))
+
+    def _shell(self) -> None:
+        text = self.text
+        if len(text) > _MOST_SHELL:
+            text = text[:_MOST_SHELL]
+            self.report.note(text.count("\n") + 1, "unreadable", "the file is long; only what is above was checked")
+        read = read_script(text, self.name)
+        views = [view for server in read.servers if (view := self._server(server)) is not None]
+        lint_script(read, views, self.report)
+        lint_trtllm_script(read, self.report)
+        for document in read.documents:
+            if _INTEREST.search(document.text) and re.search(r"^\s*[\w.-]+:(?:\s|$)", document.text, re.MULTILINE):
+                self._yaml(document.text, document.line - 1)
+        if not read.servers:
+            self._nothing()
+
+    def _unit(self) -> None:
+        unit = read_unit(self.text)
+        views = [view for server in unit_servers(unit, self.name) if (view := self._server(server)) is not None]
+        lint_unit(unit, views, self.report)
+
+    def _env(self) -> None:
+        values, problems = read_env_file(self.text)
+        for problem in problems:
+            self.report.note(problem.line, "unreadable", problem.message)
+        for name, word in values.items():
+            variable(name, word, self.report)
+            try:
+                if name == "VLLM_PORT":
+                    self.report.warning(
+                        word.line,
+                        "env-port",
+                        "VLLM_PORT is the first of vLLM's internal ports, not the port of the API",
+                        "give your own variable another name",
+                    )
+                elif not (name.startswith("VLLM_") and self._own_variable(name)):
+                    engine_variable(name, word, self._version(), self.report, certain=False)
+            except EngineError as error:
+                self.report.note(word.line, "version-old", f"{error.message}: variables were not checked")
+                return
+
+    def _own_variable(self, name: str) -> bool:
+        """Whether a variable may serve the file that reads this one, e.g. VLLM_IMAGE in a Compose file."""
+        return bool(re.search(r"IMAGE|TAG|VERSION|BIND|PUBLISH|CONTAINER|MEMORY_LIMIT|REPLICAS|CPUS|HOST_PORT", name))
+
+    def _server(self, server: Server) -> View | None:
+        """Apply the rules for one server; None when it is not vLLM's."""
+        if server.engine == "trtllm":
+            self._trtllm(server)
+            return None
+        if server.engine != "vllm":
+            for name, word in server.env.items():
+                variable(name, word, self.report)
+            return None
+        view, problem = view_of(server, self.context, self.text)
+        if problem is not None:
+            self.report.note(server.line, "version-old", problem)
+        self.report.issues += view.arguments.issues
+        for rule in (*lint_server.RULES, *lint_container.RULES):
+            rule(view, self.report)
+        try:
+            environment(view, self.report)
+            lint_fit(view, self.report)
+        except LlmtuneError as error:
+            self.report.note(server.line, "unchecked", error.message)
+        lint_install_at_start(view, self.report)
+        return view
+
+    def _trtllm(self, server: Server) -> None:
+        options = options_of(server)
+        named = options.get("--config") or options.get("--extra_llm_api_options")
+        tree = None
+        if named is not None and not named.open:
+            text = self.sibling(named.text)
+            trees = read_documents(text).trees if text is not None else []
+            tree = trees[0] if trees else None
+        if tree is None:
+            inside = [found for found in self._heredoc_trees() if is_trtllm_yaml(found)]
+            tree = inside[0] if inside else None
+        if version_of(server, self.context) is None and (named_in := _TRTLLM_VERSION.search(self.text)):
+            self.context = replace(self.context, version=named_in[1])
+        lint_trtllm_server(server, self.context, tree, self.text, self.report)
+        for name, word in server.env.items():
+            variable(name, word, self.report)
+        image = server.image
+        if image is not None:
+            version = version_of(server, self.context) or ""
+            view = View(server, Arguments(), version, is_stated=False, context=self.context, text=self.text)
+            lint_server.image_is_pinned(view, self.report)
+            lint_install_at_start(view, self.report)
+
+    def _heredoc_trees(self) -> list[Tree]:
+        if "<<" not in self.text:
+            return []
+        read = read_script(self.text[:_MOST_SHELL], self.name)
+        return [tree for document in read.documents for tree in read_documents(document.text).trees]
+
+    def _nothing(self) -> None:
+        if not self.report.issues:
+            self.report.note(1, "nothing-found", "no command here starts an inference server")
+
+    def _tokens(self) -> None:
+        """Say where tokens stand that no rule has seen, comments included."""
+        said = {issue.line for issue in self.report.issues if issue.rule == "secret-in-clear"}
+        for match in SECRET_VALUE.finditer(self.text):
+            line = self.text.count("\n", 0, match.start()) + 1
+            if line not in said:
+                self.report.error(
+                    line, "secret-in-clear", "a token stands here in clear", "revoke it, and take it out of the file"
+                )
+                said.add(line)

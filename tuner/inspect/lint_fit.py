@@ -1,0 +1,71 @@
+"""Rules that need model and hardware: what cannot work together, and what does not fit into memory."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.capacity.memory import MemoryPlan, memory_plan
+from tuner.domain.engine import ENV_PREFIX, EngineConfig, Setting
+from tuner.domain.hardware import Gpu, Hardware
+from tuner.domain.model import ModelSpec
+from tuner.engines import ENGINES
+from tuner.inspect.issue import Report
+from tuner.inspect.view import View
+from tuner.rules import findings
+
+_SAID_BETTER = ("world_fits_devices",)
+_FLAG = re.compile(r"--([a-z][a-z0-9-]+)")
+
+
+def lint_fit(view: View, report: Report) -> None:
+    """Apply the rules of validity, and plan memory when model and GPU are known."""
+    hardware = view.context.hardware
+    config = config_of(view)
+    model = view.spec or _unknown(view)
+    assumed = hardware or _enough(view)
+    for finding in findings(config, model, assumed):
+        if hardware is None and finding.rule in _SAID_BETTER:
+            continue
+        line = next((view.flag_line(name) for name in _FLAG.findall(finding.reason + finding.fix)), view.line)
+        report.say(finding.severity, line, finding.rule.replace("_", "-"), (finding.reason, finding.fix))
+    if hardware is None or view.spec is None:
+        return
+    plan = memory_plan(model, ENGINES["vllm"].footprint(model, config), hardware)
+    if isinstance(plan, MemoryPlan) and not plan.fits:
+        report.error(view.line, "memory", f"does not fit {hardware.label}: {plan.text}", _remedy(config))
+    elif isinstance(plan, MemoryPlan) and plan.verdict == "marginal":
+        report.warning(view.line, "memory", f"may not fit {hardware.label}: {plan.text}", _remedy(config))
+
+
+def _remedy(config: EngineConfig) -> str:
+    steps = ["a smaller --max-model-len"]
+    if config.get("kv-cache-dtype") in (None, "auto"):
+        steps.append("--kv-cache-dtype fp8")
+    steps += ["more GPUs (--tensor-parallel-size)", "a quantized checkpoint"]
+    return ", ".join(steps)
+
+
+def config_of(view: View) -> EngineConfig:
+    """Return what the file asks of the engine, unknown values left out."""
+    values = {**view.arguments.values}
+    for name, word in view.server.env.items():
+        if name.startswith("VLLM_") and not word.open:
+            values[ENV_PREFIX + name] = word.text
+    settings = tuple(Setting(flag=flag, value=value, source="user") for flag, value in values.items())
+    return EngineConfig(engine="vllm", version=view.version, settings=settings)
+
+
+def _unknown(view: View) -> ModelSpec:
+    name = view.model.text if view.model is not None else "unknown"
+    return ModelSpec(requested=name, name=name, location=name, source="hub")
+
+
+def _enough(view: View) -> Hardware:
+    """As many GPUs of no known kind as the server wants, so that only rules about the configuration speak."""
+    image = view.server.image
+    if (image is not None and image.is_cpu) or "VLLM_CPU_KVCACHE_SPACE" in view.server.env:
+        return Hardware(kind="cpu", cpu_features=("avx2", "avx512f", "amx_tile"))
+    count = view.arguments.world or 1
+    return Hardware(
+        kind="cuda", gpus=tuple(Gpu(name="any", memory_bytes=0, index=index) for index in range(min(count, 1024)))
+    )
