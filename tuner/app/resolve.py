@@ -74,7 +74,7 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
     _check_pins(pins, model, hardware, install)
     opened = open_space(space, version=install.version, model=model, hardware=hardware, pins=pins, left=left)
     baseline, more = _baseline(ask, model, install, pins, left)
-    _check_length(workload, model, pins)
+    _check_length(workload, model, opened)
     budget = Budget(
         trials=ask.trials or _DEFAULT_TRIALS,
         seconds=seconds(ask.budget, "--budget") if ask.budget else None,
@@ -278,9 +278,9 @@ def _same_model(served: str, model: ModelSpec, requested: str | None) -> bool:
     return model.is_local and Path(served).name == Path(model.location).name
 
 
-def _check_length(workload: Workload, model: ModelSpec, pins: tuple[Setting, ...]) -> None:
-    pinned = next((pin.value for pin in pins if pin.flag == "max-model-len"), None)
-    context = pinned if isinstance(pinned, int) else model.max_context
+def _check_length(workload: Workload, model: ModelSpec, space: OpenSpace) -> None:
+    pinned = EngineConfig(engine=space.engine, version=space.version, settings=space.pins)
+    context = ENGINES[space.engine].footprint(model, pinned).max_context or model.max_context
     if context is not None and workload.longest > context:
         raise UsageError(
             f"the longest request of workload {workload.name} has {workload.longest} tokens, "

@@ -160,7 +160,7 @@ def _serve(
         return
     seen.start_s = server.launch_s + seen.ready.seconds
     with clock.phase("read facts", own=True):
-        metrics = scrape(server.url)
+        metrics = scrape(server.url, path=spec.metrics_path)
         seen.startup = bench.engine.startup_facts(server.log_text(), metrics)
         seen.before = bench.engine.server_metrics(metrics)
         requests = build_requests(study.workload, vocab_size=study.model.vocab_size, seed=study.seed, salt=salt)
@@ -177,7 +177,7 @@ def _serve(
         )
     with clock.phase("read metrics", own=True):
         if server.exit_code() is None:
-            seen.after = bench.engine.server_metrics(scrape(server.url))
+            seen.after = bench.engine.server_metrics(scrape(server.url, path=spec.metrics_path))
             seen.memory = server.memory_bytes()
     bench.tell(PhaseEntered("stopping"))
 

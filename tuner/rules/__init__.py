@@ -6,9 +6,9 @@ from tuner.domain.engine import EngineConfig
 from tuner.domain.finding import Finding
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
-from tuner.rules import vllm
+from tuner.rules import trtllm, vllm
 
-RULES = {"vllm": vllm.RULES}
+RULES = {"vllm": vllm.RULES, "trtllm": trtllm.RULES}
 
 
 def findings(config: EngineConfig, model: ModelSpec, hardware: Hardware) -> tuple[Finding, ...]:

@@ -55,6 +55,15 @@ PROGRAMS: dict[str, EngineProgram] = {
         hint="install vLLM in an environment of its own and say --engine-command PATH/bin/vllm",
         metadata_fix="run scripts/vllm_cpu_metadata.py with that environment's python",
     ),
+    "trtllm": EngineProgram(
+        program="trtllm-serve",
+        words=(),
+        distribution="tensorrt_llm",
+        cpu_distributions=(),
+        modules={"tensorrt_llm.commands.serve": ()},
+        hint="run llmtune inside TensorRT-LLM's container, or say --engine-command PATH/bin/trtllm-serve",
+        metadata_fix="install tensorrt-llm again",
+    ),
 }
 
 
