@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.fakes import plans
+from tests.fakes.spaces import dimensions, spaces
 from tuner.domain.engine import Setting
 from tuner.domain.hardware import Gpu, Hardware
 from tuner.domain.space import Condition, SearchSpace, SpaceSetting
 from tuner.errors import SpaceError
 from tuner.facts.read import bundled
-from tuner.search.spaces import Dimension, OpenSpace, load_space, open_space
+from tuner.search.spaces import OpenSpace, load_space, open_space
 
 pytestmark = pytest.mark.unit
 
@@ -238,13 +238,6 @@ def test_a_flag_may_stand_twice_when_conditions_exclude_each_other() -> None:
 # --- points and configurations
 
 
-def dimensions(*items: tuple[str, tuple[Any, ...], dict[str, tuple[Any, ...]]], pins: Any = ()) -> OpenSpace:
-    return OpenSpace(
-        engine="vllm", version=VERSION, pins=pins, closed=(),
-        dimensions=tuple(Dimension(flag=f, values=v, needs=n) for f, v, n in items),
-    )
-
-
 def test_a_setting_whose_needs_do_not_hold_is_left_out() -> None:
     found = dimensions(
         ("eager", (None, True), {}), ("graphs", (None, 8, 16), {"eager": ("unset",)}),
@@ -270,25 +263,6 @@ def test_the_point_of_a_configuration() -> None:
     assert found.point_of(inside.with_settings(Setting(flag="other", value=1))) is None
     assert found.point_of(inside.with_settings(Setting(flag="p", value=2))) is None
     assert found.point_of(found.config({})) is None, "b has no unset value"
-
-
-VALUES = st.lists(st.one_of(st.none(), st.booleans(), st.integers(2, 9), st.sampled_from(["x", "y"])),
-                  min_size=1, max_size=4, unique=True)
-
-
-@st.composite
-def spaces(draw: st.DrawFn) -> OpenSpace:
-    """Up to four dimensions with pins and needs between them."""
-    flags = ["a", "b", "c", "d"][: draw(st.integers(1, 4))]
-    values = {flag: tuple(draw(VALUES)) for flag in flags}
-    pins = tuple(Setting(flag=flag, value=1) for flag in draw(st.sets(st.sampled_from(["p", "q"]))))
-    items = []
-    for flag in flags:
-        others = [other for other in flags if other != flag] + [pin.flag for pin in pins]
-        needed = draw(st.one_of(st.none(), st.sampled_from(others))) if others else None
-        allowed = [value for value in values.get(needed or "", (1,)) if value is not None]
-        items.append((flag, values[flag], {needed: tuple(allowed[:2])} if needed and allowed else {}))
-    return dimensions(*items, pins=pins)
 
 
 @given(spaces())

@@ -34,6 +34,7 @@ from tuner.search.spaces import Choice
 
 _SAME_FAILURES = 6
 _MACHINE_ATTEMPTS = 3
+_RULED_OUT_NOTED = 40
 
 
 def optimize(resolved: Resolved, *, launcher: Launcher, tell: Listener) -> tuple[Plan, Path]:
@@ -146,7 +147,15 @@ class _Search:
             return default, space.point_of(default), "default", self._screen(default)
         if spec.baseline is not None and spec.baseline.key not in known:
             return spec.baseline, space.point_of(spec.baseline), "baseline", self._screen(spec.baseline)
-        found = propose(self._ledger, space, seed=spec.seed, seen=known, screen=self._screen)
+        noted = sum(isinstance(trial.outcome, Infeasible) for trial in trials)
+        found = propose(
+            self._ledger,
+            space,
+            seed=spec.seed,
+            seen=known,
+            screen=self._screen,
+            with_ruled_out=noted < _RULED_OUT_NOTED,
+        )
         return None if found is None else (found.config, found.point, "search", found.ruled_out)
 
     def _screen(self, config: EngineConfig) -> Infeasible | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import optuna
@@ -18,6 +18,7 @@ from tuner.search.spaces import Choice, OpenSpace
 _ATTEMPTS = 32
 _STARTUP = 6
 _ENUMERABLE = 50_000
+_DRAWS = 10_000
 
 
 class Proposal:
@@ -36,11 +37,13 @@ def propose(
     seed: int,
     seen: set[str],
     screen: Callable[[EngineConfig], Infeasible | None],
+    with_ruled_out: bool = True,
 ) -> Proposal | None:
     """Return the next configuration to note or launch, or None when every one was.
 
     Asks TPE on a copy of the study, so that points which are already known cost nothing and leave no trace; when it
-    keeps naming known points, a random one of the rest is taken.
+    keeps naming known points, a random one of the rest is taken. Without `with_ruled_out` only what can be launched
+    is proposed: what cannot work teaches the sampler after a few examples, and a study full of it would be slow.
     """
     history = ledger.study.get_trials(deepcopy=True, states=(TrialState.COMPLETE, TrialState.PRUNED))
     inside = [trial for trial in history if trial.params]
@@ -49,29 +52,37 @@ def propose(
     copy.add_trials(inside)
     for _ in range(_ATTEMPTS):
         trial = copy.ask(distributions(space))
-        config = space.config(trial.params)
-        if config.key not in seen:
-            return Proposal(dict(trial.params), config, screen(config))
+        proposal = _new(space, trial.params, seen, screen)
+        if proposal is not None and (with_ruled_out or proposal.ruled_out is None):
+            return proposal
         copy.tell(trial, state=TrialState.FAIL)
-    return _random_rest(space, seed=seed + len(seen), seen=seen, screen=screen)
+    for point in _shuffled(space, seed + len(seen)):
+        proposal = _new(space, point, seen, screen)
+        if proposal is not None and (with_ruled_out or proposal.ruled_out is None):
+            return proposal
+    return None
 
 
-def _random_rest(
-    space: OpenSpace, *, seed: int, seen: set[str], screen: Callable[[EngineConfig], Infeasible | None]
+def _new(
+    space: OpenSpace,
+    point: Mapping[str, Choice],
+    seen: set[str],
+    screen: Callable[[EngineConfig], Infeasible | None],
 ) -> Proposal | None:
+    config = space.config(point)
+    return None if config.key in seen else Proposal(dict(point), config, screen(config))
+
+
+def _shuffled(space: OpenSpace, seed: int) -> Iterator[dict[str, Choice]]:
+    """Yield every point once in random order, or many random ones of a space that is too large for that."""
     rng = random.Random(seed)  # noqa: S311  (a seeded choice, not a secret)
     if space.size <= _ENUMERABLE:
-        rest = [(point, config) for point in space.points() if (config := space.config(point)).key not in seen]
-        if not rest:
-            return None
-        point, config = rng.choice(rest)
-        return Proposal(point, config, screen(config))
-    for _ in range(10_000):
-        point = {dimension.flag: rng.choice(dimension.values) for dimension in space.dimensions}
-        config = space.config(point)
-        if config.key not in seen:
-            return Proposal(point, config, screen(config))
-    return None
+        points = list(space.points())
+        rng.shuffle(points)
+        yield from points
+        return
+    for _ in range(_DRAWS):
+        yield {dimension.flag: rng.choice(dimension.values) for dimension in space.dimensions}
 
 
 def _direction(ledger: Ledger) -> Literal["maximize", "minimize"]:
