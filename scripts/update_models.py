@@ -40,11 +40,13 @@ def main(wheel: Path) -> None:
     """Write the table."""
     listed = yaml.safe_load((ROOT / "scripts" / "model_configs.yaml").read_text(encoding="utf-8"))
     with zipfile.ZipFile(wheel) as archive:
-        lines = [
-            f"  {alias}: {yaml.safe_dump(row(entry, listed['families'], archive), default_flow_style=True, width=10**6, sort_keys=False).strip()}"
-            for alias, entry in listed["models"].items()
-        ]
+        lines = [f"  {alias}: {flow(row(entry, listed['families'], archive))}" for alias, entry in listed["models"].items()]
     TARGET.write_text(HEADER.format(wheel=wheel.name) + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def flow(fields: dict[str, Any]) -> str:
+    """Return fields as one line of YAML."""
+    return yaml.safe_dump(fields, default_flow_style=True, width=10**6, sort_keys=False).strip()
 
 
 def row(entry: dict[str, Any], families: dict[str, Any], archive: zipfile.ZipFile) -> dict[str, Any]:
@@ -60,10 +62,13 @@ def row(entry: dict[str, Any], families: dict[str, Any], archive: zipfile.ZipFil
         facts = {key: value for key, value in facts.items() if not key.endswith("parameters")}
     if "parameters" in entry:
         facts["parameters"] = entry["parameters"]
+    if entry.get("multimodal"):
+        facts["multimodal"] = True
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in facts.items()}
     ModelSpec(requested="", name="", location="", source="alias", **facts)
     kept = {key: value for key, value in plain.items() if value is not None and value is not False and value != ""}
-    return {"hub": entry["hub"], "gated": bool(entry.get("gated")), **kept}
+    names = {"hub": entry["hub"], **({"also": entry["also"]} if "also" in entry else {})}
+    return {**names, "gated": bool(entry.get("gated")), **kept}
 
 
 def published(entry: dict[str, Any], archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import plans
-from tuner.capacity.memory import kv_bytes_per_token, memory_plan
+from tuner.capacity.memory import MemoryPlan, kv_bytes_per_token, memory_plan
+from tuner.capacity.refusal import Refused
 from tuner.domain.engine import Footprint
 from tuner.domain.hardware import Gpu, Hardware
 from tuner.domain.model import ModelSpec
@@ -94,14 +95,15 @@ def test_terms_of_a_plan() -> None:
     plan = memory_plan(
         plans.hub_model(), Footprint(tensor_parallel=4, weight_bits=16, kv_bits=16, max_context=8192), plans.H100
     )
-    assert plan is not None
-    assert plan.budget == int(85_520_809_984 * 0.92)
+    assert isinstance(plan, MemoryPlan)
+    assert plan.device == int(79.19 * GIB), "what CUDA sees, not the driver's 79.65 GiB"
+    assert plan.budget == int(plan.device * 0.92)
     assert plan.weights == 70_600_000_000 * 2 // 4
     assert plan.kv_per_token == 81_920
     assert plan.kv_for_one == 81_920 * 8192
     assert plan.fits
-    assert "PREDICTED per device: weights 32.9 GiB" in plan.text
-    assert "GiB, budget 73.3 GiB" in plan.text
+    assert "PREDICTED per device: weights 32.9 + " in plan.text
+    assert "GiB, budget 72.9 GiB" in plan.text
 
 
 @pytest.mark.parametrize(
@@ -139,19 +141,23 @@ def test_the_smallest_card_decides() -> None:
         Gpu(name="A", memory_bytes=80 * GIB, capability=9.0),
         Gpu(name="B", memory_bytes=24 * GIB, capability=8.6, index=1)))
     plan = memory_plan(plans.hub_model(), Footprint(), mixed)
-    assert plan is not None
+    assert isinstance(plan, MemoryPlan)
     assert plan.budget == int(24 * GIB * 0.92)
 
 
 def test_nothing_is_predicted_for_a_cpu_or_an_unknown_size() -> None:
-    assert memory_plan(plans.hub_model(), Footprint(), plans.CPU) is None
-    assert memory_plan(plans.hub_model(parameters=None), Footprint(), plans.H100) is None
+    for plan in (
+        memory_plan(plans.hub_model(), Footprint(), plans.CPU),
+        memory_plan(plans.hub_model(parameters=None), Footprint(), plans.H100),
+    ):
+        assert isinstance(plan, Refused)
+        assert plan.reason
 
 
 def test_files_of_a_quantized_checkpoint_count_as_they_are() -> None:
     spec = plans.hub_model(quantization="awq", weight_bytes=40 * GIB)
     plan = memory_plan(spec, Footprint(weight_bits=4.5), plans.H100)
-    assert plan is not None
+    assert isinstance(plan, MemoryPlan)
     assert plan.weights == 40 * GIB
 
 

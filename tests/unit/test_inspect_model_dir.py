@@ -90,25 +90,33 @@ def test_context_that_rope_scaling_stretches(tmp_path: Path, key: str, scaling: 
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("config", "per_token"),
     [
-        pytest.param({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, id="latent-attention"),
-        pytest.param({"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, id="UP-A22"),
-        pytest.param({"layer_types": ["sliding_attention", "full_attention"]}, id="UP-A24"),
-        pytest.param({"sliding_window": 4096}, id="sliding-window"),
-        pytest.param({"mamba_d_state": 16}, id="state-space"),
-        pytest.param({"text_config": {"layer_types": ["linear_attention"]}}, id="nested"),
+        pytest.param({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, 30 * 576 * 2, id="latent-attention"),
+        pytest.param(
+            {"layer_types": (["linear_attention"] * 2 + ["full_attention"]) * 10, "linear_num_value_heads": 8,
+             "linear_num_key_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64},
+            10 * 2 * 3 * 64 * 2, id="UP-A22",
+        ),
+        pytest.param({"layer_types": ["linear_attention"] * 30}, None, id="state-of-unknown-size"),
+        pytest.param({"layer_types": ["rumination"] * 30}, None, id="unknown-kind"),
+        pytest.param(
+            {"layer_types": ["sliding_attention", "full_attention"] * 15, "sliding_window": 512},
+            30 * 2 * 3 * 64 * 2, id="UP-A24",
+        ),
+        pytest.param({"sliding_window": 4096}, 30 * 2 * 3 * 64 * 2, id="sliding-window"),
+        pytest.param({"mamba_d_state": 16}, None, id="state-space"),
     ],
 )
-def test_kv_arithmetic_is_left_alone_where_not_every_layer_keeps_every_token(
-    tmp_path: Path, config: dict[str, Any]
+def test_only_layers_that_grow_are_charged_for_a_token(
+    tmp_path: Path, config: dict[str, Any], per_token: int | None
 ) -> None:
     """Charging full-length KV on every layer would rule out what fits."""
     from tuner.capacity.memory import kv_bytes_per_token
     from tuner.domain.engine import Footprint
 
     model = read(tmp_path / "m", config)
-    assert kv_bytes_per_token(model, Footprint()) is None
+    assert kv_bytes_per_token(model, Footprint()) == per_token
     assert model.attention_heads == 9
 
 

@@ -66,6 +66,8 @@ class ModelSpec(Record):
     """Of `parameters`: routed experts."""
     replicated_parameters: int | None = None
     """Of `parameters`: what each tensor-parallel rank holds whole."""
+    rope_elements: int | None = None
+    """Table of rotary positions that every rank holds, in elements of `dtype`: large for contexts of millions."""
     tied_embeddings: bool | None = None
     multimodal: bool = False
     quantization_bits: float | None = None

@@ -19,7 +19,7 @@ def model_by_alias(alias: str) -> ModelSpec | None:
     entry = data("models.yaml")["models"].get(alias)
     if entry is None:
         return None
-    facts = {key: value for key, value in entry.items() if key != "hub"}
+    facts = {key: value for key, value in entry.items() if key not in ("hub", "also")}
     return ModelSpec(requested=alias, name=alias, location=entry["hub"], source="alias", **facts)
 
 
@@ -37,10 +37,12 @@ def model_by_hub_id(hub_id: str) -> ModelSpec:
         )
     name = hub_id.split("/")[1].lower()
     for alias, entry in data("models.yaml")["models"].items():
-        if entry["hub"] == hub_id:
+        if hub_id.lower() in (known.lower() for known in (entry["hub"], *entry.get("also", ()))):
             known = model_by_alias(alias)
             if known is not None:
-                return known.model_copy(update={"requested": hub_id, "name": name, "source": "hub"})
+                return known.model_copy(
+                    update={"requested": hub_id, "name": name, "location": hub_id, "source": "hub"}
+                )
     return ModelSpec(requested=hub_id, name=name, location=hub_id, source="hub")
 
 

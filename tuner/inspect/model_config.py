@@ -20,7 +20,8 @@ class Keys:
 
     def __init__(self, config: Config) -> None:
         """Take the parsed file as it is; odd values count as absent."""
-        text = next((config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), {})
+        nested = (config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict))
+        text: Config = next(nested, {})
         defaults = data("config_defaults.yaml")["model_types"]
         kind = str(text.get("model_type") or config.get("model_type"))
         self.parts: tuple[Config, ...] = (config, text, defaults.get(kind, {}))
@@ -213,6 +214,29 @@ def _state(elements: int, conv: int, dtype: str | None) -> dict[str, Any]:
     return {"state_elements": elements, "conv_elements": conv, "state_dtype": dtype}
 
 
+def rope_elements(keys: Keys, shape: Mapping[str, Any]) -> int | None:
+    """Return the size of the rotary tables (vllm/model_executor/layers/rotary_embedding).
+
+    Linear, dynamic and YaRN scaling stretch the table; models with a second base for window layers hold a second one.
+    """
+    rows = keys.count("max_position_embeddings")
+    size = shape.get("qk_rope_head_dim") or shape.get("head_dim")
+    if rows is None or not size:
+        return None
+    part = keys.get("partial_rotary_factor")
+    width = int(size * part) if isinstance(part, (int, float)) and 0 < part <= 1 else size
+    scaling = keys.table("rope_scaling", "rope_parameters")
+    kind, factor = scaling.get("rope_type", scaling.get("type")), scaling.get("factor")
+    second = rows * width if keys.kind.startswith("gemma3") else 0
+    if isinstance(factor, (int, float)) and 1 <= factor < 1e6:
+        if kind in ("linear", "dynamic"):
+            rows = int(rows * factor)
+        original = scaling.get("original_max_position_embeddings")
+        if kind == "yarn" and isinstance(original, int):
+            rows = int(original * factor)
+    return rows * width + second
+
+
 def context(keys: Keys) -> int | None:
     """Return the longest context (vllm/config/model.py, _get_and_verify_max_len).
 
@@ -225,6 +249,8 @@ def context(keys: Keys) -> int | None:
         return length
     kind, factor = scaling.get("rope_type", scaling.get("type")), scaling.get("factor")
     if not isinstance(factor, (int, float)) or not math.isfinite(factor) or not 1 <= factor < 1e6:
+        return length
+    if keys.kind.startswith("gemma3"):
         return length
     if kind in ("linear", "dynamic"):
         return int(length * factor)

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import content_hash
 from tuner.errors import ModelError
-from tuner.inspect.model_config import Config, Keys, attention, context, layers_of
+from tuner.inspect.model_config import Config, Keys, attention, context, layers_of, rope_elements
 from tuner.inspect.parameters import experts_of, parameters, shared_width
 from tuner.inspect.quantization import quantization
 from tuner.inspect.safetensors import loaded_bytes, refuse_pointers
@@ -86,6 +86,7 @@ def model_facts(config: Config, beside: Config | None = None) -> dict[str, Any]:
         "experts_per_token": keys.count("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
         "moe_intermediate_size": keys.count("moe_intermediate_size"),
         "shared_intermediate_size": shared_width(keys),
+        "rope_elements": rope_elements(keys, shape),
         "multimodal": isinstance(config.get("vision_config"), dict),
         **shape,
         **parameters(keys, shape),

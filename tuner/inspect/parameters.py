@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.inspect.model_config import Keys, layers_of
 
+_SHARED = ("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size")
 _UNGATED = {"gelu", "gelu_new", "gelu_fast", "relu", "relu2", "quick_gelu"}
 
 
@@ -133,7 +134,7 @@ def experts_of(keys: Keys) -> int | None:
 
 def shared_width(keys: Keys) -> int | None:
     """Return the width of the shared experts of one layer together."""
-    stated = keys.count("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size")
+    stated = keys.count(*_SHARED)
     if stated:
         return stated
     shared = keys.count("n_shared_experts", "num_shared_experts")
@@ -163,6 +164,6 @@ def _vision(keys: Keys) -> int:
     table = keys.table("vision_config")
     hidden, depth = table.get("hidden_size"), table.get("depth", table.get("num_hidden_layers"))
     width = table.get("intermediate_size")
-    if not all(isinstance(value, int) for value in (hidden, depth, width)):
+    if not (isinstance(hidden, int) and isinstance(depth, int) and isinstance(width, int)):
         return 0
-    return int(depth * (4 * hidden * hidden + 2 * hidden * width))
+    return depth * (4 * hidden * hidden + 2 * hidden * width)

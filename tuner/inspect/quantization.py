@@ -48,7 +48,7 @@ def _fields(found: Config) -> dict[str, Any]:
         "quantization_format": named if isinstance(named, str) else None,
         "quantization_bits": next(iter(bits)) if len(bits) == 1 else None,
         "quantization_group": group_size if isinstance(group_size, int) and group_size > 0 else None,
-        "quantization_block": tuple(block) if _is_pair(block) else None,
+        "quantization_block": tuple(block) if isinstance(block, list) and _is_pair(block) else None,
         "quantized_part": _part(method, found),
         "kv_quantization": _kv(found),
     }
@@ -72,8 +72,8 @@ def _bits(method: str | None, found: Config) -> float | None:
     return 8.0 if "fp8" in algorithm or algorithm == "experts_int8" else None
 
 
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(side, int) and side > 0 for side in value)
+def _is_pair(value: list[object]) -> bool:
+    return len(value) == 2 and all(isinstance(side, int) and side > 0 for side in value)
 
 
 def _part(method: str | None, found: Config) -> str | None:

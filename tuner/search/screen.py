@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.capacity.memory import memory_plan
+from tuner.capacity.memory import MemoryPlan, memory_plan
 from tuner.domain.engine import EngineConfig
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
@@ -16,8 +16,16 @@ def screen(config: EngineConfig, model: ModelSpec, hardware: Hardware) -> Infeas
     for finding in findings(config, model, hardware):
         if finding.severity == "error":
             return Infeasible(rule=finding.rule, reason=finding.reason, fix=finding.fix)
-    plan = memory_plan(model, ENGINES[config.engine].footprint(model, config), hardware)
-    if plan is not None and not plan.fits:
+    footprint = ENGINES[config.engine].footprint(model, config)
+    plan = memory_plan(model, footprint, hardware)
+    if isinstance(plan, MemoryPlan) and plan.state_shortage(footprint.max_sequences):
+        return Infeasible(
+            rule="mamba_blocks",
+            reason=f"--max-num-seqs {footprint.max_sequences} needs as many cache blocks for states, and about "
+            f"{plan.blocks} fit (PREDICTED)",
+            fix=f"use {max(1, plan.blocks * 3 // 4)} or less",
+        )
+    if isinstance(plan, MemoryPlan) and not plan.fits:
         return Infeasible(
             rule="memory",
             reason=plan.text,
