@@ -13,6 +13,7 @@ from tuner.domain.plan import Plan
 from tuner.domain.trial import Estimate
 from tuner.errors import OutputError, SpaceError, UsageError
 from tuner.output import bundle
+from tuner.output.lock import content_digest
 
 pytestmark = pytest.mark.unit
 
@@ -186,7 +187,7 @@ def test_a_lock_cannot_name_files_outside_the_bundle(tmp_path):
     bundle.emit(make_plan(), folder)
     lock = json.loads((folder / "llmtune.lock.json").read_text())
     for name in ("../outside.txt", str(outside), "deploy/../../outside.txt", "trials/x", ""):
-        lock["files"][name] = bundle._hash(b"keep")
+        lock["files"][name] = content_digest(b"keep")
     (folder / "llmtune.lock.json").write_text(json.dumps(lock))
     bundle.emit(make_plan(), folder)
     assert outside.read_text() == "keep"

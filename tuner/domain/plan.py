@@ -68,6 +68,9 @@ class Sizing(Record):
     """The longest measured start, in seconds."""
     start_n: int
     peak_memory_bytes: int | None = None
+    """Host memory of the whole process tree."""
+    knee_in_flight: float | None = Field(default=None, gt=0)
+    """Requests in flight at the highest load that still kept the SLO, from a sweep of load levels."""
 
 
 class Plan(Record):
@@ -91,5 +94,9 @@ class Plan(Record):
 
     @property
     def plan_id(self) -> str:
-        """Hash of the deployed configuration and the question it answers."""
-        return content_hash([self.study.question, self.config.key, self.launch])
+        """Hash of the deployed configuration and the question it answers.
+
+        Fields at their defaults do not count, so that a field that a later version adds does not change old plans.
+        """
+        launch = self.launch.model_dump(mode="json", exclude_defaults=True)
+        return content_hash([self.study.question, self.config.key, launch])

@@ -1,7 +1,7 @@
-"""The bundle of a plan: plan.json, report.md and deploy/, written whole, never over somebody else's file.
+"""The bundle of a plan: plan.json, the report and deploy/, written whole, never over somebody else's file.
 
     outputs/<model>/<study>/plan.json
-                            report.md
+                            report.md, report.html
                             deploy/...
                             llmtune.lock.json    hash of every file above, so that a hand edit is seen
 
@@ -10,45 +10,27 @@ The same plan gives the same bytes. Edits belong in files beside these (`compose
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import json
-import os
-import re
-import stat
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from tuner.domain.plan import Plan
-from tuner.domain.record import Record
-from tuner.errors import OutputError, SpaceError, UsageError
-from tuner.output.emitters import EMITTERS
+from tuner.errors import DriftError, OutputError, SpaceError, UsageError
+from tuner.output.drift import drift
+from tuner.output.emitters import DEFAULT_TARGETS, deploy_files
 from tuner.output.files import check_writable, output_error, sync_directory, write_text
+from tuner.output.lock import LOCK, Lock, content_digest, read_bytes, read_lock, same_lock
 from tuner.output.quoting import dump_json, slug
 from tuner.output.report import report
 
 PLAN = "plan.json"
 REPORT = "report.md"
 DEPLOY = "deploy"
-LOCK = "llmtune.lock.json"
-_LINES = re.compile(r"[^\n]*\n|[^\n]+")
-
-
-class Lock(Record):
-    """Which files llmtune wrote, and the SHA-256 of each."""
-
-    schema_version: int = 1
-    plan_id: str
-    files: dict[str, str]
-    replacing: dict[str, str] = Field(default_factory=dict)
-    """Only while files are being replaced: what they become. Kept when that was interrupted."""
-
-    def wrote(self, name: str, content: bytes) -> bool:
-        """Whether llmtune wrote this very content."""
-        return _hash(content) in {self.files.get(name), self.replacing.get(name)}
+_OURS = {(PLAN,), (REPORT,), (DEPLOY,)}
 
 
 def bundle_directory(outputs: Path, model: str, study: str) -> Path:
@@ -66,31 +48,38 @@ def plan_text(plan: Plan) -> str:
     return dump_json(plan.model_dump(mode="json"))
 
 
-def bundle_files(plan: Plan) -> dict[str, str]:
+def bundle_files(plan: Plan, targets: Sequence[str] = DEFAULT_TARGETS) -> dict[str, str]:
     """Return relative path to text of everything that a plan is written as, the lock file last."""
     files = {PLAN: plan_text(plan), REPORT: report(plan)}
-    for emitter in EMITTERS.values():
-        files.update({f"{DEPLOY}/{name}": text for name, text in emitter.files(plan).items()})
-    lock = Lock(plan_id=plan.plan_id, files={name: _hash(text.encode()) for name, text in files.items()})
-    files[LOCK] = dump_json(lock.model_dump(mode="json"))
+    files.update({f"{DEPLOY}/{name}": text for name, text in deploy_files(plan, targets).items()})
+    digests = {name: content_digest(text.encode()) for name, text in files.items()}
+    asked = () if tuple(targets) == DEFAULT_TARGETS else tuple(targets)
+    files[LOCK] = Lock(plan_id=plan.plan_id, targets=asked, files=digests).text
     return files
 
 
-def emit(plan: Plan, directory: Path, *, force: bool = False) -> tuple[Path, ...]:
+def emit(
+    plan: Plan, directory: Path, *, targets: Sequence[str] | None = None, force: bool = False, frozen: bool = False,
+) -> tuple[Path, ...]:
     """Write the bundle into `directory` and return the paths of its files.
 
-    Everything is staged beside its place first, so a full disk or a missing permission leaves the old bundle as it
-    was. Files of an earlier bundle that this plan does not have are removed.
+    Without `targets` the formats of the bundle that lies there are written, or the usual ones. Everything is staged
+    beside its place first, so a full disk or a missing permission leaves the old bundle as it was. Files of an earlier
+    bundle that this plan does not have are removed. `frozen` writes what the lock file there says, or nothing.
 
     Raises:
         OutputError: a file there was not written by llmtune or was edited by hand (unless `force`), or the directory
             cannot be written.
+        DriftError: `frozen`, and the plan's files are not those of the lock file.
 
     """
     for needed in (directory, directory / DEPLOY):
         check_writable(needed)
-    files = bundle_files(plan)
-    present = _lock(directory)
+    present = read_lock(directory)
+    files = bundle_files(plan, targets or _targets(present))
+    if frozen:
+        _refuse_change(plan, directory, files, present)
+        files |= _intact(plan, directory, present)
     stale = _stale(directory, files, present)
     if not force:
         _refuse_foreign(directory, files, stale, present)
@@ -98,16 +87,20 @@ def emit(plan: Plan, directory: Path, *, force: bool = False) -> tuple[Path, ...
     return tuple(directory / name for name in files)
 
 
-def check(plan: Plan, directory: Path) -> str:
+def check(plan: Plan, directory: Path, targets: Sequence[str] | None = None) -> str:
     """Return a unified diff from the files in `directory` to what `plan` says; empty when they are the same.
+
+    A plan.json that llmtune wrote and that still holds this plan is the same, in whichever version's form it is.
 
     Raises:
         OutputError: a file there cannot be read.
 
     """
-    files = bundle_files(plan)
-    parts = [_drift(directory, name, text) for name, text in files.items()]
-    parts += [_drift(directory, name, None) for name in _stale(directory, files, _lock(directory))]
+    present = read_lock(directory)
+    files = bundle_files(plan, targets or _targets(present))
+    parts = [drift(directory, name, text) for name, text in files.items()
+             if not _as_locked(plan, directory, name, files)]
+    parts += [drift(directory, name, None) for name in _stale(directory, files, present)]
     return "".join(parts)
 
 
@@ -155,38 +148,88 @@ def _problems(error: ValidationError) -> str:
     return "; ".join(found[:3]) + rest
 
 
+def _targets(lock: Lock) -> tuple[str, ...]:
+    return lock.targets or DEFAULT_TARGETS
+
+
+def _intact(plan: Plan, directory: Path, lock: Lock) -> dict[str, str]:
+    """Return plan.json and the lock as they lie there, when they are llmtune's and hold this plan."""
+    content = read_bytes(directory / PLAN)
+    if content is None or not lock.wrote(PLAN, content) or not _holds(plan, content):
+        return {}
+    return {PLAN: content.decode(), LOCK: (read_bytes(directory / LOCK) or b"").decode()}
+
+
+def _as_locked(plan: Plan, directory: Path, name: str, files: dict[str, str]) -> bool:
+    """Whether plan.json or the lock is of another version's form, and says the same."""
+    present = read_lock(directory)
+    if not _intact(plan, directory, present):
+        return False
+    if name == PLAN:
+        return True
+    wanted = Lock.model_validate_json(files[LOCK])
+    return name == LOCK and same_lock(read_bytes(directory / LOCK) or b"", wanted, apart_from=PLAN)
+
+
+def _holds(plan: Plan, content: bytes) -> bool:
+    try:
+        return Plan.model_validate_json(content) == plan
+    except ValidationError:
+        return False
+
+
+def _refuse_change(plan: Plan, directory: Path, files: dict[str, str], lock: Lock) -> None:
+    if not lock.plan_id:
+        raise DriftError(f"{directory / LOCK} is not there, so nothing can be written as it says",
+                         hint="run `llmtune emit` without --frozen once")
+    kept = _intact(plan, directory, lock)
+    expected = Lock.model_validate_json(files[LOCK]).files
+    names = [name for name in sorted({*expected, *lock.files})
+             if name not in kept and expected.get(name) != lock.files.get(name)]
+    if names:
+        raise DriftError(f"{', '.join(names)}: the plan's files are not those of {directory / LOCK}",
+                         hint="run `llmtune emit` without --frozen to write the new ones")
+
+
 def _replace(directory: Path, files: dict[str, str], stale: tuple[str, ...], present: Lock) -> None:
     """Stage everything, then rename file by file, the lock file last.
 
     Before the first rename the old lock file learns what is coming, so that an interrupted run is not taken for
     somebody's edits.
     """
-    coming = {name: _hash(text.encode()) for name, text in files.items() if name != LOCK}
-    interrupted = Lock(plan_id=present.plan_id or "none", files=present.files, replacing=coming)
+    coming = {name: content_digest(text.encode()) for name, text in files.items() if name != LOCK}
+    interrupted = present.model_copy(update={"plan_id": present.plan_id or "none", "replacing": coming})
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".llmtune-stage-", dir=directory) as name:
             stage = Path(name)
             for relative, text in files.items():
                 write_text(stage / relative, text)
-            write_text(directory / LOCK, dump_json(interrupted.model_dump(mode="json")))
+            write_text(directory / LOCK, interrupted.text)
             for relative in files:
                 target = directory / relative
                 target.parent.mkdir(parents=True, exist_ok=True)
                 (stage / relative).replace(target)
             for relative in stale:
                 (directory / relative).unlink(missing_ok=True)
-        sync_directory(directory)
-        sync_directory(directory / DEPLOY)
+            _remove_empty(directory, stale)
+        for folder in sorted({(directory / relative).parent for relative in files}):
+            sync_directory(folder)
     except OSError as error:
         raise output_error(directory, error) from error
+
+
+def _remove_empty(directory: Path, stale: tuple[str, ...]) -> None:
+    for folder in sorted({(directory / name).parent for name in stale}, reverse=True):
+        if folder not in (directory, directory / DEPLOY) and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _refuse_foreign(directory: Path, files: dict[str, str], stale: tuple[str, ...], lock: Lock) -> None:
     foreign: list[str] = []
     edited: list[str] = []
     for name in (*files, *stale):
-        content = _read(directory / name)
+        content = read_bytes(directory / name)
         if content is None or (name == LOCK and lock.plan_id) or content == files.get(name, "").encode():
             continue
         if name not in lock.files and name not in lock.replacing:
@@ -208,46 +251,4 @@ def _stale(directory: Path, files: dict[str, str], lock: Lock) -> tuple[str, ...
 
 def _is_inside(name: str) -> bool:
     parts = Path(name).parts
-    return ".." not in parts and parts[:1] in {(PLAN,), (REPORT,), (DEPLOY,)}
-
-
-def _lock(directory: Path) -> Lock:
-    """Return the lock of the bundle that lies there; an empty one when there is none that can be read."""
-    content = _read(directory / LOCK)
-    nothing = Lock(plan_id="", files={})
-    if content is None:
-        return nothing
-    try:
-        return Lock.model_validate_json(content)
-    except ValidationError:
-        return nothing
-
-
-def _drift(directory: Path, name: str, wanted: str | None) -> str:
-    path = directory / name
-    present = _read(path)
-    old = "" if present is None else present.decode(errors="backslashreplace")
-    lines = difflib.unified_diff(
-        _LINES.findall(old), _LINES.findall(wanted or ""),
-        "/dev/null" if present is None else name, "/dev/null" if wanted is None else name,
-    )
-    diff = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-    if wanted is not None and present is not None and name.endswith(".sh"):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if not mode & 0o100:
-            diff = f"{name}: not executable (mode {mode:o})\n{diff}"
-    return diff
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        reason = error.strerror or os.strerror(error.errno or 0)
-        raise OutputError(f"cannot read {path}: {reason}", hint="move it away or choose another directory") from error
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return ".." not in parts and parts[:1] in _OURS

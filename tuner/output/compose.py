@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.domain.plan import Plan
-from tuner.output.container import HUB_TOKEN, TOKEN_FILE, Container, container
+from tuner.output.container import HUB_TOKEN, TOKEN_FILE, Container, container, container_refusal
 from tuner.output.header import header_lines
 from tuner.output.quoting import comment, dump_yaml
 
@@ -18,6 +18,11 @@ class ComposeEmitter:
     """Docker Compose, for `docker compose up`. Nothing is emitted for a plan without an image."""
 
     name = "compose"
+    summary = "the server as a Docker Compose service"
+
+    def refusal(self, plan: Plan) -> str | None:
+        """Say what a container needs and the plan lacks."""
+        return container_refusal(plan)
 
     def files(self, plan: Plan) -> Mapping[str, str]:
         """Return `compose.yaml`, or nothing."""

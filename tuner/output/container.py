@@ -53,7 +53,12 @@ class Container:
 
 
 def container(plan: Plan) -> Container | None:
-    """Return the container of a plan, or None when the plan names no image."""
+    """Return the container of a plan on one host, or None when there is none."""
+    return pod_container(plan) if container_refusal(plan) is None else None
+
+
+def pod_container(plan: Plan) -> Container | None:
+    """Return the container of a plan, of each host where it takes several; None when the plan names no image."""
     launch = plan.launch
     if launch.image is None:
         return None
@@ -77,9 +82,18 @@ def container(plan: Plan) -> Container | None:
         health_url=f"http://localhost:{launch.port}{launch.health_path}",
         start_period_s=start_period_s(plan.sizing.start_s),
         stop_grace_s=_STOP_GRACE_S,
-        devices=launch.devices,
+        devices=launch.nodes.devices if launch.nodes else launch.devices,
         shared_memory=launch.needs_shared_memory,
     )
+
+
+def container_refusal(plan: Plan) -> str | None:
+    """Say why one container on one host cannot serve the plan; None when it can."""
+    if plan.launch.image is None:
+        return "it names no container image; tune again with --image NAME:VERSION"
+    if plan.launch.nodes is not None:
+        return f"its server takes {plan.launch.nodes.count} hosts"
+    return None
 
 
 def needs_hub_token(plan: Plan) -> bool:

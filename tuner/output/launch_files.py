@@ -14,6 +14,11 @@ class LaunchFilesEmitter:
     """Files of the launch spec, for the start scripts and Compose to pass on."""
 
     name = "files"
+    summary = "the files that the program itself reads"
+
+    def refusal(self, plan: Plan) -> str | None:  # noqa: ARG002
+        """Say nothing: every plan can be written so."""
+        return None
 
     def files(self, plan: Plan) -> Mapping[str, str]:
         """Return each file of the launch spec under its own name."""

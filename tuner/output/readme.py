@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tuner.domain.engine import LaunchFile
 from tuner.domain.plan import Plan
 from tuner.output import numbers
+from tuner.output.base import Emitter
 from tuner.output.container import HUB_TOKEN, needs_hub_token, program_name, secret_names, start_period_s
 from tuner.output.header import header_lines, provenance
 from tuner.output.quoting import comment, shell
@@ -24,15 +25,26 @@ _NO_IMAGE = (
 
 
 class ReadmeEmitter:
-    """What a person reads first, and the variables they may set."""
+    """What a person reads first, and the variables they may set.
+
+    `targets` are the other formats of the bundle, each with the files that it gave.
+    """
 
     name = "readme"
+    summary = "README.md, .env.example and .gitignore"
+
+    def __init__(self, targets: Sequence[tuple[Emitter, tuple[str, ...]]] = ()) -> None:
+        self._targets = tuple(targets)
+
+    def refusal(self, plan: Plan) -> str | None:  # noqa: ARG002
+        """Say nothing: every plan has a README."""
+        return None
 
     def files(self, plan: Plan) -> Mapping[str, str]:
         """Return `README.md`, `.env.example` and `.gitignore`."""
         variables = _variables(plan)
         return {
-            "README.md": _readme(plan, variables),
+            "README.md": _readme(plan, variables, self._targets),
             ".env.example": render("env.example.j2", header=header_lines(plan)[:2], variables=variables),
             ".gitignore": "\n".join(map(comment, header_lines(plan)[:1])) + "\n.env\n",
         }
@@ -46,8 +58,11 @@ def is_pinned(image: str) -> bool:
     return bool(tag) and not _FLOATING.fullmatch(tag)
 
 
-def _readme(plan: Plan, variables: list[tuple[str, str, str]]) -> str:
+def _readme(
+    plan: Plan, variables: list[tuple[str, str, str]], targets: Sequence[tuple[Emitter, tuple[str, ...]]],
+) -> str:
     launch = plan.launch
+    names = {emitter.name for emitter, written in targets if written}
     required = bool(launch.model_is_local or needs_hub_token(plan))
     model_dir = "MODEL_DIR=/path/to/the/model " if launch.model_is_local else ""
     status = [f"Performance numbers of this plan are {numbers.label(plan)}."]
@@ -60,15 +75,20 @@ def _readme(plan: Plan, variables: list[tuple[str, str, str]]) -> str:
         verdict=public(plan, plan.verdict.text),
         downloads=not launch.model_is_local,
         status=" ".join(status),
-        files=_files(plan),
+        files=_files(plan, targets),
         image=launch.image,
+        compose="compose" in names,
+        docker_run="docker-run" in names,
+        serve="serve" in names,
+        hosts=launch.nodes.count if launch.nodes else 0,
+        others=sorted(names - {"compose", "docker-run", "serve"}),
         pinned=launch.image is None or is_pinned(launch.image),
         no_image=_NO_IMAGE,
         required=required,
         engine=f"{plan.config.engine} {plan.config.version}",
         compose_start=f"{'cp -n .env.example .env' + chr(10) if required else ''}docker compose up --detach --wait",
         docker_start=f"{model_dir}./docker-run.sh",
-        serve_start=f"{model_dir}./serve.sh",
+        serve_start=f"{'NODE_RANK=0 LEADER=ADDRESS ' if launch.nodes else ''}{model_dir}./serve.sh",
         start_label=numbers.start_label(plan),
         start_words=numbers.start_words(plan),
         start_period_s=start_period_s(plan.sizing.start_s),
@@ -78,14 +98,8 @@ def _readme(plan: Plan, variables: list[tuple[str, str, str]]) -> str:
     )
 
 
-def _files(plan: Plan) -> list[tuple[str, str]]:
-    files = [("serve.sh", "starts the installed engine with the tuned settings")]
-    if plan.launch.image:
-        files = [
-            ("compose.yaml", "the server as a Docker Compose service"),
-            ("docker-run.sh", "the same server as one `docker run`"),
-            *files,
-        ]
+def _files(plan: Plan, targets: Sequence[tuple[Emitter, tuple[str, ...]]]) -> list[tuple[str, str]]:
+    files = [(", ".join(written), emitter.summary) for emitter, written in targets if written]
     files += [(file.name, _file_words(plan, file)) for file in plan.launch.files]
     return [*files, (".env.example", "the variables you may set; copy it to `.env`")]
 

@@ -8,21 +8,36 @@ from collections.abc import Mapping, Sequence
 from tuner.domain.engine import LaunchSpec
 from tuner.domain.plan import Plan
 from tuner.errors import OutputError
-from tuner.output.container import HUB_TOKEN, Container, bind, container, program_name, secret_names, with_model
+from tuner.output.container import (
+    HUB_TOKEN,
+    Container,
+    bind,
+    container,
+    container_refusal,
+    program_name,
+    secret_names,
+    with_model,
+)
 from tuner.output.header import header_lines
 from tuner.output.quoting import mark, shell, shell_word
 from tuner.output.render import render
 from tuner.output.words import directory_name
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TAKEN = frozenset({"PATH", "HOME", "HOST", "PORT", "MODEL_DIR", "BASH", "ENV", "IFS", "SHELL", "USER", "DOCKER"})
-_VARIABLES = {"model": "model", "host": "host", "port": "port", "here": "here"}
+_TAKEN = frozenset({"PATH", "HOME", "HOST", "PORT", "MODEL_DIR", "BASH", "ENV", "IFS", "SHELL", "USER", "DOCKER",
+                    "NODE_RANK", "LEADER"})
+_VARIABLES = {name: name for name in ("model", "host", "port", "here", "rank", "leader")}
 
 
 class ServeScriptEmitter:
     """serve.sh: starts the engine that is installed on the machine."""
 
     name = "serve"
+    summary = "starts the installed engine with the tuned settings"
+
+    def refusal(self, plan: Plan) -> str | None:  # noqa: ARG002
+        """Say nothing: every plan can be written so."""
+        return None
 
     def files(self, plan: Plan) -> Mapping[str, str]:
         """Return `serve.sh`."""
@@ -31,7 +46,7 @@ class ServeScriptEmitter:
         here = mark("here")
         local = launch.model_is_local
         arguments = with_model(launch, mark("model"), files=here) if local else launch.in_folder(here)
-        words = (*arguments, *bind(launch, mark("host"), mark("port")))
+        words = (*arguments, *bind(launch, mark("host"), mark("port")), *node_words(launch))
         text = render(
             "serve.sh.j2",
             header=header_lines(plan),
@@ -40,6 +55,8 @@ class ServeScriptEmitter:
             program_text=program_name(launch),
             subcommand=[shell(word) for word in launch.program[1:]],
             local=local,
+            nodes=launch.nodes.count if launch.nodes else 0,
+            follower=[shell(word) for word in launch.nodes.follower] if launch.nodes else [],
             needs_files=here in "".join(arguments),
             model_name=directory_name(launch.model),
             port=launch.port,
@@ -54,6 +71,11 @@ class DockerRunEmitter:
     """docker-run.sh: the same server as one `docker run`. Nothing is emitted for a plan without an image."""
 
     name = "docker-run"
+    summary = "the same server as one `docker run`"
+
+    def refusal(self, plan: Plan) -> str | None:
+        """Say what a container needs and the plan lacks."""
+        return container_refusal(plan)
 
     def files(self, plan: Plan) -> Mapping[str, str]:
         """Return `docker-run.sh`, or nothing."""
@@ -79,6 +101,14 @@ def program_variable(launch: LaunchSpec) -> str:
     if name in _TAKEN or name in launch.env or not _IDENTIFIER.fullmatch(name):
         name = f"LLMTUNE_{name}"
     return name
+
+
+def node_words(launch: LaunchSpec) -> tuple[str, ...]:
+    """Return the arguments that tell a host which of several it is, with marks for its rank and the leader."""
+    if launch.nodes is None:
+        return ()
+    return tuple(word.format(count=launch.nodes.count, rank=mark("rank"), leader=mark("leader"))
+                 for word in launch.nodes.arguments)
 
 
 def argument_lines(words: Sequence[str]) -> list[str]:

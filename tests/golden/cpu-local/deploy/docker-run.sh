@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Written by llmtune 0.1.0 from plan d05ea984ed46.
+# Written by llmtune 0.1.0 from plan 8fb25a9554f6.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
-# plan       d05ea984ed46, study chat, question ec9aaed0d37a
+# plan       8fb25a9554f6, study chat, question debf46d17aa0
 # model      tiny-15m (local directory, fingerprint 9f2c51d0a7be)
 # engine     vllm 0.32.0, image vllm/vllm-openai-cpu:v0.32.0
 # hardware   CPU, 2 cores (AMD EPYC 7B13), 24 GiB host memory

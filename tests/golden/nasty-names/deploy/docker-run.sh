@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Written by llmtune 0.1.0 from plan 9520ce6e4940.
+# Written by llmtune 0.1.0 from plan dba37c21f1d3.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
-# plan       9520ce6e4940, study it's "$(touch pwned)" `x` \ | ☃ ${HOME}\ton
-#            | # yes: - off\u202e, question 4a8eac47fab9
+# plan       dba37c21f1d3, study it's "$(touch pwned)" `x` \ | ☃ ${HOME}\ton
+#            | # yes: - off\u202e, question 16db9b03fab3
 # model      my model (local directory, fingerprint y)
 # engine     vllm 0.32.0, image registry.local:5000/team/vllm:v0.32.0-r1
 # hardware   CPU, 2 cores (AMD EPYC 7B13), 24 GiB host memory
