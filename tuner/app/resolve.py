@@ -25,6 +25,7 @@ from tuner.facts.located import load_document
 from tuner.facts.read import bundled
 from tuner.inspect.command import parse_value, read_baseline
 from tuner.inspect.model_dir import cached_config, read_model_dir, with_config
+from tuner.inspect.trtllm_command import read_trtllm_baseline
 from tuner.rules import findings
 from tuner.runtime.detect import detect_engine, detect_hardware
 from tuner.search.spaces import UNSET, OpenSpace, load_space, open_space
@@ -252,7 +253,10 @@ def _baseline(
 ) -> tuple[EngineConfig | None, tuple[str, ...]]:
     if ask.baseline is None:
         return None, ()
-    read = read_baseline(ask.baseline, engine=install.engine, version=install.version)
+    if install.engine == "trtllm":
+        read = read_trtllm_baseline(ask.baseline, version=install.version)
+    else:
+        read = read_baseline(ask.baseline, engine=install.engine, version=install.version)
     notes: list[str] = []
     served = read.model
     if served and not _same_model(served, model, ask.model):
