@@ -15,9 +15,9 @@ exec .venv/bin/llmtune optimize \
     --set enforce-eager=true \
     --set max-model-len=2048 \
     --set env:VLLM_CPU_KVCACHE_SPACE=1 \
-    --baseline "vllm serve .cache/demo-model/tiny-llama --max-num-seqs 4" \
-    --workload 64x32@c16 \
-    --slo "p95 itl<=500ms, error_rate<=1%" \
+    --baseline "vllm serve .cache/demo-model/tiny-llama --max-num-seqs 2" \
+    --workload 64x32@c16 --requests 96 \
+    --slo "p95 ttft<=1500ms, error_rate<=1%" \
     --trials 5 \
     --finalists 1 \
     --seed 1 \
