@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.domain.engine import ENV_PREFIX
 from tuner.domain.trial import FailureKind
@@ -35,17 +35,34 @@ def refuse_secret(flag: str) -> None:
         )
 
 
-def root_cause(engine: str, log: str, complaint: Complaint) -> Diagnosis | None:
+class Cause(NamedTuple):
+    """A pattern that a log's complaint matches: its kind and name, the complaint, its line (from 1), named groups."""
+
+    kind: FailureKind
+    id: str
+    reason: str
+    line: int
+    groups: dict[str, str]
+
+
+def find_cause(engine: str, log: str, complaint: Complaint) -> Cause | None:
     """Return what the first of the engine's patterns finds in the log's complaints, or None."""
-    lines = [text for line in log.splitlines() if (text := complaint(line))]
-    for kind, pattern in _patterns(engine):
-        for line in lines:
+    lines = [(number, text) for number, line in enumerate(log.splitlines(), 1) if (text := complaint(line))]
+    for kind, name, pattern in _patterns(engine):
+        for number, line in lines:
             match = pattern.search(line)
             if match:
                 text = match[1] if pattern.groups and match[1] else match[0]
                 text = re.sub(r" \[type=\w+, input_value=.*$", "", text).strip()
-                return Diagnosis((kind, text[:_MOST_CHARACTERS]))
+                groups = {key: value for key, value in match.groupdict().items() if value is not None}
+                return Cause(kind, name, text[:_MOST_CHARACTERS], number, groups)
     return None
+
+
+def root_cause(engine: str, log: str, complaint: Complaint) -> Diagnosis | None:
+    """Return kind and reason of what `find_cause` finds, or None."""
+    cause = find_cause(engine, log, complaint)
+    return None if cause is None else Diagnosis((cause.kind, cause.reason))
 
 
 def fatal_line(engine: str, log: str, complaint: Complaint) -> str | None:
@@ -99,6 +116,8 @@ def matching_lines(log: str, patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 @cache
-def _patterns(engine: str) -> tuple[tuple[FailureKind, re.Pattern[str]], ...]:
+def _patterns(engine: str) -> tuple[tuple[FailureKind, str, re.Pattern[str]], ...]:
     entries: list[dict[str, Any]] = data(f"{engine}/failures.yaml")["patterns"]
-    return tuple((FailureKind(entry["kind"]), re.compile(entry["pattern"])) for entry in entries)
+    return tuple(
+        (FailureKind(entry["kind"]), entry.get("id", entry["kind"]), re.compile(entry["pattern"])) for entry in entries
+    )

@@ -175,7 +175,7 @@ class TrtllmEngine:
 
     def fatal(self, log: str) -> str | None:
         """Return the line after which a start cannot succeed any more."""
-        return fatal_line(self.name, log, _complaint)
+        return fatal_line(self.name, log, complaint)
 
     def phase(self, log: str) -> str:
         """Return the furthest phase that the log mentions."""
@@ -186,7 +186,7 @@ class TrtllmEngine:
         refused = re.search(r"validation errors? for (\w+)\n(\S+)\n\s+(.+?)(?: \[type=|\n|$)", log)
         if refused:
             return Diagnosis((FailureKind.BAD_FLAG, f"{refused[2]}: {refused[3]} ({refused[1]})"))
-        return root_cause(self.name, log, _complaint) or without_known_cause(exit_code)
+        return root_cause(self.name, log, complaint) or without_known_cause(exit_code)
 
     def start_timeout_s(self, model: ModelSpec, config: EngineConfig) -> float:
         """Fifteen minutes, one second for each 25 MB of weights, and an hour more where an engine is built first."""
@@ -242,7 +242,7 @@ def _weight_bits(model: ModelSpec) -> float | None:
     return 4.5 if any(part in text for part in four) else 8.0
 
 
-def _complaint(line: str) -> str | None:
+def complaint(line: str) -> str | None:
     """Drop `[12/20/2025-03:40:47] [TRT-LLM] [E] ` in front; None for what is only said in passing."""
     found = re.match(r"^(?:\[[\d/:-]+\] )?\[(?:TRT-LLM|TensorRT-LLM|TRT)\] ?\[(\w+)\] ?", line)
     if found is None:
