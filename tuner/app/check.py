@@ -66,11 +66,17 @@ def context_of(version: str | None, gpu: str | None, model: str | None) -> Conte
     return Context(
         version=version,
         hardware=parse_hardware(gpu) if gpu is not None else None,
-        model=_model(model) if model is not None else None,
+        model=model_of(model) if model is not None else None,
     )
 
 
-def _model(text: str) -> ModelSpec:
+def model_of(text: str) -> ModelSpec:
+    """Resolve a directory, an alias or a hub id.
+
+    Raises:
+        ModelError: none of these, or a broken directory.
+
+    """
     path = Path(text).expanduser()
     if path.is_dir() or text.startswith((".", "/", "~")):
         return read_model_dir(path, requested=text)

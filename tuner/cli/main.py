@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tuner import __version__
-from tuner.cli import bench, check, emit, models, optimize
+from tuner.cli import bench, check, emit, explain, models, optimize
 from tuner.errors import LlmtuneError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("emit")(emit.emit)
 app.command("bench")(bench.bench)
 app.command("compare")(bench.compare)
 app.command("check")(check.check)
+app.command("explain")(explain.explain)
 app.command("models")(models.models)
 
 

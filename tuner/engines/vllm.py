@@ -6,9 +6,8 @@ Flags are written the way vLLM's own parser reads them back: `--flag value`, `--
 
 from __future__ import annotations
 
+import json
 import re
-from functools import cache
-from typing import Any
 
 from tuner.domain.engine import (
     ENV_PREFIX,
@@ -22,13 +21,12 @@ from tuner.domain.engine import (
 )
 from tuner.domain.model import ModelSpec
 from tuner.domain.study import EngineInstall
-from tuner.domain.trial import FailureKind
 from tuner.engines.base import Diagnosis
+from tuner.engines.common import fatal_line, furthest_phase, root_cause, without_known_cause
 from tuner.engines.prometheus import Samples, parse
 from tuner.errors import FlagError
 from tuner.facts.catalog import image_of
 from tuner.facts.flags import flag_table, human_int
-from tuner.facts.read import data
 
 _GIB = 1 << 30
 _RESERVED = {
@@ -101,6 +99,7 @@ class VllmEngine:
         bits = _DTYPE_BITS.get(model.dtype or "" if dtype == "auto" else dtype, 16.0)
         quantization = config.get("quantization") or model.quantization
         kv = str(config.get("kv-cache-dtype") or "auto")
+        chunked, lora = config.get("enable-chunked-prefill"), config.get("enable-lora") is True
         return Footprint(
             tensor_parallel=human_int(config.get("tensor-parallel-size")) or 1,
             pipeline_parallel=human_int(config.get("pipeline-parallel-size")) or 1,
@@ -112,6 +111,16 @@ class VllmEngine:
             batched_tokens=human_int(config.get("max-num-batched-tokens")),
             memory_fraction=_as_float(config.get("gpu-memory-utilization")),
             kv_bytes=_kv_bytes(config),
+            version=config.version,
+            kv_dtype=None if kv == "auto" else kv,
+            block_size=human_int(config.get("block-size")),
+            eager=config.get("enforce-eager") is True,
+            chunked_prefill=None if chunked is None else chunked is True,
+            context_parallel=human_int(config.get("decode-context-parallel-size")) or 1,
+            expert_parallel=config.get("enable-expert-parallel") is True,
+            speculative_tokens=_speculative_tokens(config),
+            lora_adapters=(human_int(config.get("max-loras")) or 1) if lora else 0,
+            lora_rank=(human_int(config.get("max-lora-rank")) or 16) if lora else 0,
         )
 
     def startup_facts(self, log: str, metrics: str) -> StartupFacts:
@@ -152,35 +161,15 @@ class VllmEngine:
 
     def fatal(self, log: str) -> str | None:
         """Return the line after which a start cannot succeed any more."""
-        for pattern in data("vllm/failures.yaml")["fatal"]:
-            position = log.find(pattern)
-            while position >= 0:
-                line = log[log.rfind("\n", 0, position) + 1 :].split("\n", 1)[0]
-                if pattern in (_complaint(line) or ""):
-                    return line.strip()
-                position = log.find(pattern, position + 1)
-        return None
+        return fatal_line(self.name, log, complaint)
 
     def phase(self, log: str) -> str:
         """Return the furthest phase that the log mentions."""
-        current = "starting"
-        for entry in data("vllm/failures.yaml")["phases"]:
-            if re.search(entry["pattern"], log):
-                current = entry["name"]
-        return current
+        return furthest_phase(self.name, log)
 
     def classify(self, log: str, exit_code: int | None) -> Diagnosis:
         """Find the root cause: the first line that a known pattern matches, else the exit code."""
-        found = _root_cause(log)
-        if found is not None:
-            return Diagnosis(found)
-        if exit_code is None:
-            return Diagnosis((FailureKind.HUNG, "still running without an answer, and the log names no error"))
-        if exit_code in (-9, 137):
-            return Diagnosis((FailureKind.OUT_OF_MEMORY, "killed by SIGKILL, most often by the out-of-memory killer"))
-        if exit_code == 2:
-            return Diagnosis((FailureKind.BAD_FLAG, "the argument parser refused the command line"))
-        return Diagnosis((FailureKind.CRASHED, f"exit code {exit_code}, and the log names no known error"))
+        return root_cause(self.name, log, complaint) or without_known_cause(exit_code)
 
     def start_timeout_s(self, model: ModelSpec, config: EngineConfig) -> float:
         """Ten minutes, and one second for each 25 MB of weights (a slow network disk), and time to compile."""
@@ -233,6 +222,17 @@ def _kv_bytes(config: EngineConfig) -> int | None:
     return direct if direct is not None else space
 
 
+def _speculative_tokens(config: EngineConfig) -> int:
+    """Return how many tokens are proposed a step, 0 without speculation or when the config does not say."""
+    stated = human_int(config.get("spec-tokens")) or human_int(config.get("speculative-config.num_speculative_tokens"))
+    try:
+        parsed = json.loads(str(config.get("speculative-config") or "{}"))
+    except ValueError:
+        return stated or 0
+    inside = parsed.get("num_speculative_tokens") if isinstance(parsed, dict) else None
+    return stated or (inside if isinstance(inside, int) and inside > 0 else 0)
+
+
 def _weight_bits(method: str) -> float:
     if any(part in method for part in ("awq", "gptq", "mxfp4", "nvfp4", "fp4")):
         return 4.5
@@ -261,24 +261,7 @@ def _first(samples: Samples, how: str, *names: str) -> float | None:
     return None
 
 
-@cache
-def _patterns() -> tuple[tuple[FailureKind, re.Pattern[str]], ...]:
-    entries: list[dict[str, Any]] = data("vllm/failures.yaml")["patterns"]
-    return tuple((FailureKind(entry["kind"]), re.compile(entry["pattern"])) for entry in entries)
-
-
-def _root_cause(log: str) -> tuple[FailureKind, str] | None:
-    lines = [text for line in log.splitlines() if (text := _complaint(line))]
-    for kind, pattern in _patterns():
-        for line in lines:
-            match = pattern.search(line)
-            if match:
-                text = match[1] if pattern.groups and match[1] else match[0]
-                return kind, re.sub(r" \[type=\w+, input_value=.*$", "", text).strip()[:400]
-    return None
-
-
-def _complaint(line: str) -> str | None:
+def complaint(line: str) -> str | None:
     """Drop `(EngineCore pid=1) ERROR 12-01 13:44:24 [core.py:1] ` in front; None for what is only said in passing."""
     match = re.match(r"^(?:\([\w ./-]+ pid=\d+\) ?)?(?:(ERROR|INFO|WARNING|DEBUG)[: ][^\[]*\[[^\]]*\] ?)?", line)
     if match is None or match[1] in ("INFO", "WARNING", "DEBUG"):
