@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import assert_never
 
 from tuner.app.events import Listener, LoadProgress, PhaseEntered
+from tuner.app.load import load, refusal
 from tuner.app.scrape import scrape
 from tuner.domain.engine import EngineConfig, LaunchSpec, ServerMetrics, StartupFacts
 from tuner.domain.load_record import LoadRun
@@ -18,8 +19,6 @@ from tuner.domain.trial import Failed, FailureKind, Measured, Outcome, Phase, Tr
 from tuner.engines.base import Engine
 from tuner.errors import HardwareError
 from tuner.load.driver import Progress
-from tuner.load.prompts import build_requests
-from tuner.load.run import run_load
 from tuner.measure.requests import measure
 from tuner.output.evidence import TrialFolder
 from tuner.runtime.base import Launcher, Server
@@ -163,17 +162,15 @@ def _serve(
         metrics = scrape(server.url, path=spec.metrics_path)
         seen.startup = bench.engine.startup_facts(server.log_text(), metrics)
         seen.before = bench.engine.server_metrics(metrics)
-        requests = build_requests(study.workload, vocab_size=study.model.vocab_size, seed=study.seed, salt=salt)
     bench.tell(PhaseEntered("measuring"))
     with clock.phase("warm-up and load"):
-        seen.run = run_load(
+        seen.run = load(
+            study,
             server.url,
             spec.served_name,
-            requests,
-            study.workload,
-            seed=study.seed,
-            on_progress=lambda progress: bench.tell(_progress(progress)),
+            salt=salt,
             stop=lambda: _died(server),
+            on_progress=lambda progress: bench.tell(_progress(progress)),
         )
     with clock.phase("read metrics", own=True):
         if server.exit_code() is None:
@@ -237,6 +234,9 @@ def _judge_load(bench: Bench, seen: _Seen) -> Outcome:
         kinds = ", ".join(sorted({record.error or "" for record in failed})) or "no request was finished"
         reason = f"{len(failed)} of {len(counted)} requests failed ({kinds})"
         return _failed(FailureKind.LOAD_BROKEN, f"{run.stopped}; {reason}" if run.stopped else reason, "load", seen)
+    refused = refusal(bench.spec, run)
+    if refused is not None:
+        return _failed(FailureKind.MACHINE, refused, "load", seen)
     return Measured(
         measurement=measure(run, bench.spec.slo),
         startup=seen.startup,
