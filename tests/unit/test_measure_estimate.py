@@ -48,7 +48,7 @@ def test_percentile_intervals_cover(n: int, percent: float) -> None:
         found.low <= truth <= found.high
         for found in (estimate.percentile(rng.exponential(size=n), percent) for _ in range(1000))
     )
-    assert 930 <= hits <= 985
+    assert 930 <= hits <= 992
 
 
 def test_samples_that_come_in_lumps_give_a_wider_interval() -> None:

@@ -59,19 +59,21 @@ def split(
 ) -> list[tuple[Schedule, list[Request]]]:
     """Deal clients, times and requests out to `parts` processes, so that each has a fair share of every moment.
 
-    Requests of one session stay together.
+    Requests of one session stay together. There are never more parts than clients or times.
     """
+    parts = max(1, min(parts, len(whole.clients) or len(whole.times)))
     if whole.open_loop:
         return [
             (Schedule(times=whole.times[part::parts], connections=-(-whole.connections // parts)),
              list(requests[part::parts]))
             for part in range(parts)
         ]
-    sessions = by_session(requests)
+    dealt: list[list[Request]] = [[] for _ in range(parts)]
+    for session in by_session(requests):
+        min(dealt, key=len).extend(session)
     return [
-        (Schedule(clients=whole.clients[part::parts], connections=-(-whole.connections // parts)),
-         [request for session in sessions[part::parts] for request in session])
-        for part in range(parts)
+        (Schedule(clients=whole.clients[part::parts], connections=-(-whole.connections // parts)), own)
+        for part, own in enumerate(dealt)
     ]
 
 

@@ -15,6 +15,7 @@ from tuner.domain.load_record import INTERRUPTED, LoadRun, RequestRecord
 from tuner.domain.workload import Arrivals
 from tuner.load.arrivals import Schedule, by_session
 from tuner.load.client import Exchange, Pool
+from tuner.load.clock import Alarm
 from tuner.load.limits import allow_connections
 from tuner.load.loop import loop_factory, without_collector
 from tuner.load.prompts import Request
@@ -120,6 +121,7 @@ class _Driver:
         loop = self._loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._broken)
         self._pool = Pool(self._target, loop)
+        self._alarm = Alarm(loop, self._send_due)
         side = [asyncio.ensure_future(self._tick()), asyncio.ensure_future(self._watch_lag())]
         try:
             await self._pool.open(self._plan.connections, CONNECT_TIMEOUT_S)
@@ -136,6 +138,7 @@ class _Driver:
         for task in side:
             task.cancel()
         await asyncio.gather(*side, return_exceptions=True)
+        self._alarm.close()
         await self._pool.close()
 
     def interrupt(self) -> None:
@@ -169,18 +172,18 @@ class _Driver:
         if self._plan.open_loop:
             self._due = sorted(zip(self._plan.times, self._requests, strict=True), key=lambda due: due[0])[::-1]
             self._sessions.clear()
-            self._send_due(origin_ns)
+            self._origin_ns = origin_ns
+            self._send_due()
             return
         for offset in self._plan.clients:
             self._loop.call_at(origin + offset, self._client_is_free, origin_ns + int(offset * 1e9))
 
-    def _send_due(self, origin_ns: int) -> None:
+    def _send_due(self) -> None:
         """Send what is due by the clock, and come back for the next."""
         while self._due and not self._over.is_set():
-            due_ns = origin_ns + int(self._due[-1][0] * 1e9)
-            left = due_ns - monotonic_ns()
-            if left > 0:  # timers may fire up to half a millisecond early, so the clock decides
-                self._loop.call_later(left / 1e9, self._send_due, origin_ns)
+            due_ns = self._origin_ns + int(self._due[-1][0] * 1e9)
+            if due_ns > monotonic_ns():
+                self._alarm.set(due_ns)
                 return
             self._send(self._due.pop()[1], due_ns, [])
             if self._pool.idle < SPARE_CONNECTIONS:

@@ -97,8 +97,9 @@ def scatter(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[floa
             break
         size *= 2
     error = float(batches.std(ddof=1)) * math.sqrt(count) / float(weights.sum())
+    alike = min(MOST_CORRELATION, alike + (1 + 3 * alike) / count)  # a short series shows less than there is
     if alike > 0:
-        error *= math.sqrt((1 + alike) / (1 - min(alike, MOST_CORRELATION)))
+        error *= math.sqrt((1 + alike) / (1 - alike))
     return error, count - 1
 
 
