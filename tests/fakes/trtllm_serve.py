@@ -39,8 +39,12 @@ ACTIVATION_BYTES = 256 << 10
 SAID = "STAND-IN for trtllm-serve {version}: it loads no model and uses no GPU, and its answers are made up"
 
 
-def install(folder: Path, version: str) -> Path:
-    """Make an environment whose trtllm-serve is this stand-in, of this release; return the program."""
+def install(folder: Path, version: str, *, says: str | None = None) -> Path:
+    """Make an environment whose trtllm-serve is this stand-in, of this release; return the program.
+
+    `says` is the release that its metadata name, when that is another one.
+    """
+    named = f"{says or version}+cpu.standin"
     (folder / "bin").mkdir(parents=True)
     python = folder / "bin" / "python"
     python.symlink_to(sys.executable)
@@ -51,9 +55,9 @@ def install(folder: Path, version: str) -> Path:
                        f"os.execv({sys.executable!r}, [{sys.executable!r}, '-c', {code!r}, *sys.argv[1:]])\n")
     program.chmod(0o755)
     site = folder / f"lib/python3.{sys.version_info.minor}/site-packages"
-    info = site / f"tensorrt_llm-{version}+cpu.standin.dist-info"
+    info = site / f"tensorrt_llm-{named}.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}+cpu.standin\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {named}\n")
     return program
 
 
