@@ -141,7 +141,7 @@ class TrtllmEngine:
             pipeline_parallel=_count(config, "pipeline_parallel_size") or 1,
             weight_bits=_weight_bits(model) or bits,
             kv_bits=bits if kv == "auto" else _BITS.get(kv.lower(), 16.0),
-            kv_dtype=kv,
+            kv_dtype=None if kv == "auto" else kv,
             max_sequences=_count(config, "max_batch_size"),
             max_context=_count(config, "max_seq_len") or model.max_context,
             batched_tokens=_count(config, "max_num_tokens"),
