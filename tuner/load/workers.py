@@ -98,8 +98,12 @@ class _Crew:
                              env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
             for _ in jobs
         ]
-        for index, (process, job) in enumerate(zip(self._processes, jobs, strict=True)):
-            threading.Thread(target=self._talk, args=(index, process, job), daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._talk, args=(index, process, job), daemon=True)
+            for index, (process, job) in enumerate(zip(self._processes, jobs, strict=True))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def _talk(self, index: int, process: subprocess.Popen[bytes], job: Job) -> None:
         try:
@@ -180,3 +184,7 @@ class _Crew:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for thread in self._threads:
+            thread.join()  # their pipes are at an end now
+        for process in self._processes:
+            cast("BinaryIO", process.stdout).close()
