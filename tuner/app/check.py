@@ -99,7 +99,6 @@ def check_paths(paths: Iterable[Path], context: Context) -> list[Checked]:
             issues = check_text(str(file), text, context, _Beside(file.parent)) if text else ()
             if problem is not None:
                 issues = (problem, *issues)
-            issues = (*_weights(context, str(file)), *issues)
             checked.append(Checked(path=str(file), issues=issues, text=text, mended=mend(text, issues)))
     return checked
 
@@ -146,23 +145,6 @@ class _Beside:
             return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size < _MOST_BYTES else None
         except (OSError, ValueError):
             return None
-
-
-def _weights(context: Context, file: str) -> tuple[Issue, ...]:
-    """Weight files that are pointers of Git LFS: the download never happened."""
-    model = context.model
-    if model is None or not model.is_local:
-        return ()
-    report = Report(file)
-    for item in sorted(Path(model.location).glob("*.safetensors")):
-        if item.stat().st_size < 1024 and item.read_bytes().startswith(b"version https://git-lfs"):
-            report.error(
-                1,
-                "weights-pointer",
-                f"{item.name} has {item.stat().st_size} bytes: it is a pointer of Git LFS, not weights",
-                "git lfs pull, or download with hf download",
-            )
-    return tuple(report.issues)
 
 
 def mend(text: str, issues: Iterable[Issue]) -> str | None:

@@ -30,6 +30,9 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0, for code hosts.")] = False,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="Show notes too: what is worth knowing, and no fault.")
+    ] = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Make the safe fixes in the files; without it a diff shows them.")
     ] = False,
@@ -46,7 +49,7 @@ def check(
     elif as_sarif:
         typer.echo(json.dumps(app.as_sarif(checked), indent=2))
     else:
-        _show(checked, fix=fix)
+        _show(checked, fix=fix, notes=notes)
     if fix:
         for path in app.write_fixes(checked):
             typer.echo(f"fixed: {path}", err=True)
@@ -54,10 +57,11 @@ def check(
         raise typer.Exit(1)
 
 
-def _show(checked: list[app.Checked], *, fix: bool) -> None:
+def _show(checked: list[app.Checked], *, fix: bool, notes: bool) -> None:
     for item in checked:
         for issue in item.issues:
-            typer.echo(issue.text)
+            if notes or issue.severity != "note" or issue.rule in _ALWAYS:
+                typer.echo(issue.text)
     for item in checked:
         if item.diff:
             typer.echo(item.diff, nl=False)
@@ -68,4 +72,6 @@ def _show(checked: list[app.Checked], *, fix: bool) -> None:
     typer.echo(f"{len(checked)} file{'s' if len(checked) != 1 else ''}: {shown}{hint}", err=True)
 
 
+_ALWAYS = ("nothing-found", "empty", "version-old", "unchecked", "unreadable", "template", "image-version")
+"""Notes that say what was not checked."""
 _LEVELS = ("error", "warning", "note")

@@ -36,9 +36,10 @@ from tuner.inspect.view import Context, View, view_of
 Sibling = Callable[[str], str | None]
 """Gives the text of a file beside the checked one, or None."""
 _INTEREST = re.compile(
-    r"vllm|trtllm|tensorrt|llama|sglang|HF_TOKEN|HUGGING_FACE|kind:|services:|hf_[A-Za-z0-9]{20}|max[-_]num|kv_cache",
+    r"vllm|trtllm|tensorrt|llama|sglang|HF_TOKEN|HUGGING_FACE|kind:|services:|hf_[A-Za-z0-9]{20}|max[-_]num|kv_cache|api_server",
     re.IGNORECASE,
 )
+_TRTLLM_NAME = re.compile(r"trt|llm[-_]api|extra[-_]llm")
 _MOST_SHELL = 300_000
 _TRTLLM_VERSION = re.compile(r"tensorrt[-_]llm(?:==| )(\d+\.\d+\.\d+(?:rc\d+)?)", re.IGNORECASE)
 _UNIT_SECTION = re.compile(r"^\[(?:Unit|Service)\]", re.MULTILINE)
@@ -61,14 +62,14 @@ class _Inspection:
         base = self.name.rsplit("/", 1)[-1].lower()
         if not self.text.strip():
             self.report.note(1, "empty", "the file is empty")
-        elif not _INTEREST.search(self.text):
+        elif base.endswith(".env") or base.startswith(".env"):
+            self._env()
+        elif not _INTEREST.search(self.text) and not _TRTLLM_NAME.search(base):
             self.report.note(1, "nothing-found", "nothing here starts an inference server")
         elif base.endswith((".yaml", ".yml", ".json")):
             self._yaml(self.text, 0)
         elif base.endswith(".service") or (_UNIT_SECTION.search(self.text) and "ExecStart" in self.text):
             self._unit()
-        elif base.endswith(".env") or base.startswith(".env"):
-            self._env()
         elif base.endswith((".sh", ".bash", ".sbatch")) or self.text.startswith("#!"):
             self._shell()
         else:
@@ -112,7 +113,7 @@ class _Inspection:
 
     def _looks_like_trtllm(self, tree: Tree) -> bool:
         name = self.name.rsplit("/", 1)[-1].lower()
-        return bool(re.search(r"trt|llm[-_]api|extra[-_]llm", name)) and (tree.is_list or tree.is_map)
+        return bool(_TRTLLM_NAME.search(name)) and (tree.is_list or tree.is_map)
 
     def _version(self) -> str:
         return self.context.version or newest("vllm")

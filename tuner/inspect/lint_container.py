@@ -46,12 +46,9 @@ def gpus_match(view: View, report: Report) -> None:
             line, "gpu-count", f"{have:g} GPUs are reserved, but the server needs {world} ({how})", f"reserve {world}"
         )
     elif math.isinf(have) and world == 1:
-        report.warning(
-            line,
-            "gpu-count",
-            f"all GPUs of the host are reserved, but the server uses 1 ({how})",
-            "reserve 1, so that others can use the rest",
-        )
+        message = f"all GPUs of the host are reserved, but the server uses 1 ({how})"
+        fix = "reserve 1, so that others can use the rest"
+        report.say("note" if view.server.form == "docker" else "warning", line, "gpu-count", (message, fix))
     elif not math.isinf(have) and have > world:
         report.warning(
             line, "gpu-count", f"{have:g} GPUs are reserved, but the server uses {world} ({how}); the rest is idle"
@@ -159,12 +156,9 @@ def time_to_start(view: View, report: Report) -> None:
     if box is None or server.form not in ("compose", "docker"):
         return
     if not box.has_health:
-        report.warning(
-            box.line,
-            "health-missing",
-            f"{server.name} has no health check: nothing says when it is ready, or dead (the image has none)",
-            f"check http://localhost:{view.arguments.count('port', 8000)}/health; start period: twice the start",
-        )
+        said = f"{server.name} has no health check: nothing says when it is ready, or dead (the image has none)"
+        fix = f"check http://localhost:{view.arguments.count('port', 8000)}/health; start period: twice the start"
+        report.say("note" if server.form == "docker" else "warning", box.line, "health-missing", (said, fix))
         return
     need = startup_budget(view)
     if box.startup_s is not None and box.startup_s < need:

@@ -33,6 +33,9 @@ def lint_script(read: ReadScript, views: list[View], report: Report) -> None:
     for name, words in read.script.assigned.items():
         if name not in known and name not in read.script.exported and words:
             secret(name, words[0], report)
+    for word in read.script.assigned.get("LD_LIBRARY_PATH", []):
+        if "/ollama/" in word.text:
+            _borrowed(word, report)
     for command in read.script.commands:
         _command(command, bool(views), report)
 
@@ -93,8 +96,6 @@ def _command(command: Command, starts_server: bool, report: Report) -> None:
     for word in command.words:
         if SECRET_VALUE.search(word.text):
             secret("a word of the command", word, report)
-        if "/ollama/" in word.text and "LD_LIBRARY_PATH" in word.text:
-            _borrowed(word, report)
     for name, word in command.env.items():
         if name == "LD_LIBRARY_PATH" and "/ollama/" in word.text:
             _borrowed(word, report)

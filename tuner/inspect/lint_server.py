@@ -121,6 +121,13 @@ def model_exists(view: View, report: Report) -> None:
 def token_is_given(view: View, report: Report) -> None:
     """Gated repositories answer 401 without a token."""
     model, server = view.model, view.server
+    if model is not None and model.text.startswith("/") and server.in_container and "HF_TOKEN" in server.env:
+        report.note(
+            server.env["HF_TOKEN"].line,
+            "token-unneeded",
+            f"{server.name} serves local weights and still gets HF_TOKEN",
+            "take it out: what has no token cannot leak it",
+        )
     if model is None or model.open or not model.text.startswith(tuple(facts()["gated"])):
         return
     known = {"HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN"}

@@ -6,6 +6,7 @@ YAML wins over options) and the issues that each rule names.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Any
 
@@ -156,24 +157,24 @@ def _options_exist(options: dict[str, Word], version: str, report: Report) -> No
     except EngineError as error:
         report.note(1, "version-old", f"{error.message}: its options were not checked")
         return
-    spellings = {name for entry in data("trtllm/flags.json")["flags"].values() for name in entry.get("cli", ())}
-    alive = {
-        name
-        for key, entry in data("trtllm/flags.json")["flags"].items()
-        if table.find(key)
-        for name in entry.get("cli", ())
-    }
+    known = data("trtllm/flags.json")["flags"]
+    spellings = {name for entry in known.values() for name in _spellings(entry)}
+    alive = {name for key, entry in known.items() if table.find(key) for name in _spellings(entry)}
     for name, word in options.items():
         if name and name not in alive and name not in ("--config", "--extra_llm_api_options", "--backend"):
-            known = " in this release" if name in spellings else ""
-            report.error(word.line, "flag-unknown", f"trtllm-serve {version} has no option {name}{known}")
+            elsewhere = " in this release" if name in spellings else ""
+            report.error(word.line, "flag-unknown", f"trtllm-serve {version} has no option {name}{elsewhere}")
+
+
+def _spellings(entry: dict[str, Any]) -> tuple[str, ...]:
+    return (*entry.get("cli", ()), *entry.get("aliases", ()))
 
 
 def _set_twice(options: dict[str, Word], yaml: Tree, report: Report) -> None:
     """The YAML wins over options, silently (PR 7551)."""
     for key, entry in data("trtllm/flags.json")["flags"].items():
         node = yaml.at(*key.split("."))
-        for name in entry.get("cli", ()):
+        for name in _spellings(entry):
             if name in options and node.exists and node.text != options[name].text:
                 report.error(
                     options[name].line,
@@ -199,18 +200,25 @@ def lint_trtllm_yaml(tree: Tree, version: str | None, report: Report) -> None:
     sections = {key.split(".")[0] for key in known if "." in key}
     for key, node in tree.items():
         for full, part in [(f"{key}.{k}", n) for k, n in node.items()] if key in sections else [(key, node)]:
-            if full in known and version is None:
-                continue
-            try:
-                table.require(full)
-            except FlagError as error:
-                nested = next((name for name in known if name.endswith("." + full)), None)
-                hint = f"write it as {nested}" if nested else error.hint or ""
-                never = data("trtllm/flags.json")["never"].get(full)
-                message = f"{full}: unknown keys stop the start: {never or error.message}"
-                if not any(name.startswith(full + ".") for name in known):
-                    report.error(part.key_line, "trtllm-key", message, hint)
+            if not any(name == full or name.startswith(full + ".") for name in known):
+                _unknown_key(full, part.key_line, report)
+            elif version is not None and full in known:
+                try:
+                    table.require(full)
+                except FlagError as error:
+                    report.error(part.key_line, "trtllm-key", error.message, error.hint or "")
     _prompt_room(tree, report)
+
+
+def _unknown_key(key: str, line: int, report: Report) -> None:
+    table = data("trtllm/flags.json")
+    last = key.rsplit(".", 1)[-1]
+    nested = next((name for name in table["flags"] if name != key and name.rsplit(".", 1)[-1] == last), None)
+    near = difflib.get_close_matches(key, table["flags"], n=2)
+    hint = f"write it as {nested}" if nested else f"did you mean {', '.join(near)}?" if near else "take it out"
+    never = table["never"].get(last)
+    message = never or "no release has this key here"
+    report.error(line, "trtllm-key", f"{key}: {message}; an unknown key stops the start", hint)
 
 
 def _prompt_room(tree: Tree, report: Report) -> None:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tuner.inspect.issue import Word
+from tuner.inspect.shell_words import Unclosed, WordReader
 from tuner.inspect.tree import Problem
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_FOUND = re.compile(r"[$`(]*\s*(?:command -v|which)(?: --)? \"?(?:\$\{?(\w+)\}?|([\w./-]+))\"?\s*[)`]")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "time", "fi", "done", "esac", "}"}
 _KEEPERS = {"export", "local", "readonly", "declare", "typeset"}
-_MOST_COMMANDS, _LONGEST_WORD = 20_000, 100_000
+_MOST_COMMANDS = 20_000
 
 
 @dataclass
@@ -61,28 +60,12 @@ def split_words(text: str, line: int) -> list[Word]:
     return [word for command in script.commands for word in command.words]
 
 
-class _Unclosed(Exception):  # noqa: N818  (an outcome, not an error of the program)
-    def __init__(self, what: str, line: int) -> None:
-        super().__init__(what)
-        self.what, self.line = what, line
-
-
-class _Part(NamedTuple):
-    text: str
-    open: bool = False
-    default: bool = False
-    unset: tuple[str, ...] = ()
-
-
-class _Reader:
+class _Reader(WordReader):
     def __init__(self, text: str, line: int) -> None:
-        self._text, self._at, self._line = text, 0, line
+        super().__init__(text, line)
         self.commands: list[Command] = []
         self.problems: list[Problem] = []
-        self.exported: dict[str, Word] = {}
-        self.arrays: dict[str, list[Word]] = {}
         self._words: list[Word] = []
-        self._env: dict[str, Word] = {}
         self._waiting: list[tuple[str, bool]] = []
         self._docs: list[Heredoc] = []
         self._exporting_all = False
@@ -92,7 +75,7 @@ class _Reader:
             start, line = self._at, self._line
             try:
                 self._step()
-            except _Unclosed as error:
+            except Unclosed as error:
                 self.problems.append(Problem(error.line, f"{error.what} is never closed"))
                 self._flush()
                 self._at, self._line = start, line
@@ -121,9 +104,6 @@ class _Reader:
             self._flush()
         else:
             self._next_word()
-
-    def _is(self, text: str) -> bool:
-        return self._text.startswith(text, self._at)
 
     def _skip_line(self, *, keep_newline: bool = False) -> None:
         end = self._text.find("\n", self._at)
@@ -219,7 +199,7 @@ class _Reader:
                 before = self._at
                 words += self._word()
                 self._at += self._at == before
-        raise _Unclosed("the array", start)
+        raise Unclosed("the array", start)
 
     def _flush(self, *, keep: bool = False) -> None:
         if keep:
@@ -241,188 +221,3 @@ class _Reader:
             line = self._words[0].line
             self.commands.append(Command(line, self._words, dict(self._env), self._docs))
         self._words, self._env, self._docs = [], {}, []
-
-    def _word(self, *, split: bool = True) -> list[Word]:
-        """Read one word; unquoted variables may make it none or several."""
-        line, quoted = self._line, False
-        parts: list[_Part] = []
-        done: list[Word] = []
-        while self._at < len(self._text) and not self._ends_word(len(parts)):
-            char = self._text[self._at]
-            if char == '"':
-                inner, whole = self._double()
-                quoted = quoted or whole is None or bool(parts)
-                parts += inner
-                done += whole or []
-            elif char in "$`" and not self._is("$'"):
-                part = self._dollar()
-                if isinstance(part, list):
-                    done += part
-                elif split and not quoted and not parts and not part.open and re.search(r"\s", part.text):
-                    done += [Word(text=text, line=line, default=part.default) for text in part.text.split()]
-                else:
-                    parts.append(part)
-            else:
-                quoted = quoted or char in "'$"
-                self._literal(parts)
-        if parts or quoted:
-            done.append(_join(parts, line))
-        return done
-
-    def _ends_word(self, length: int) -> bool:
-        char = self._text[self._at]
-        if char == "\r":
-            return self._text[self._at + 1 : self._at + 2] in ("\n", "")
-        return char in " \t\n;|<>&()" or length > _LONGEST_WORD
-
-    def _literal(self, parts: list[_Part]) -> None:
-        char = self._text[self._at]
-        if char == "'":
-            parts.append(_Part(self._single()))
-        elif char == "$":
-            parts.append(_Part(self._ansi()))
-        elif char == "\\":
-            self._escape(parts)
-        else:
-            plain = re.compile(r"[^\s'\"$`\\;&|<>()]+").match(self._text, self._at)
-            parts.append(_Part(plain[0] if plain else char))
-            self._at += len(parts[-1].text)
-
-    def _escape(self, parts: list[_Part]) -> None:
-        following = self._text[self._at + 1 : self._at + 2]
-        if following == "\n":
-            self._line += 1
-        else:
-            parts.append(_Part(following))
-        self._at += 2
-
-    def _single(self) -> str:
-        end = self._text.find("'", self._at + 1)
-        if end < 0:
-            raise _Unclosed("a single quote", self._line)
-        text = self._text[self._at + 1 : end]
-        self._at, self._line = end + 1, self._line + text.count("\n")
-        return text
-
-    def _ansi(self) -> str:
-        match = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL).match(self._text, self._at)
-        if match is None:
-            raise _Unclosed("a quote", self._line)
-        self._at, self._line = match.end(), self._line + match[0].count("\n")
-        simple = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
-        return re.sub(r"\\(.)", lambda found: simple.get(found[1], found[0]), match[1], flags=re.DOTALL)
-
-    def _double(self) -> tuple[list[_Part], list[Word] | None]:
-        """Read "...". The second result is the words of an array when the quotes hold nothing else."""
-        start = self._line
-        parts: list[_Part] = []
-        self._at += 1
-        array: list[Word] | None = None
-        while self._at < len(self._text):
-            char = self._text[self._at]
-            if char == '"':
-                self._at += 1
-                return parts, array if not parts else None
-            if char in "$`":
-                part = self._dollar()
-                if isinstance(part, list):
-                    array = part
-                else:
-                    parts.append(part)
-            elif char == "\\" and self._text[self._at + 1 : self._at + 2] in ("\n", '"', "\\", "$", "`"):
-                self._escape(parts)
-            else:
-                self._line += char == "\n"
-                plain = re.compile(r'[^"$`\\\n]+').match(self._text, self._at)
-                parts.append(_Part(plain[0] if plain else char))
-                self._at += len(parts[-1].text)
-        raise _Unclosed("a double quote", start)
-
-    def _dollar(self) -> _Part | list[Word]:
-        """Read what begins with `$` or a backtick; the words of an array come back as a list."""
-        if self._is("`"):
-            return self._substitution("`", "`")
-        if self._is("$("):
-            return self._substitution("$(", ")")
-        if self._is("${"):
-            return self._braces()
-        match = re.compile(r"\$([A-Za-z_]\w*|[@*#?!$\-]|\d)").match(self._text, self._at)
-        if match is None:
-            self._at += 1
-            return _Part("$")
-        self._at = match.end()
-        if match[1] in ("@", "*"):
-            return []
-        return self._value(match[1], match[0])
-
-    def _substitution(self, opening: str, closing: str) -> _Part:
-        start, line, depth = self._at, self._line, 1
-        self._at += len(opening)
-        while self._at < len(self._text):
-            char = self._text[self._at]
-            self._line += char == "\n"
-            self._at += 2 if char == "\\" else 1
-            if char == closing:
-                depth -= 1
-            elif char == "(" and closing == ")":
-                depth += 1
-            if depth == 0:
-                return self._found_program(self._text[start : self._at])
-        raise _Unclosed(f"{opening}...{closing}", line)
-
-    def _found_program(self, written: str) -> _Part:
-        """`$(command -v X)` and `$(which X)` name X; what any other command prints is not known."""
-        match = _FOUND.fullmatch(written)
-        known = self._known(match[1]) if match and match[1] else None
-        text = known.text if known else match[2] if match else None
-        return _Part(text) if text else _Part(written, open=True)
-
-    def _braces(self) -> _Part | list[Word]:
-        depth, end = 0, self._at + 1
-        for end in range(self._at + 1, min(len(self._text), self._at + 2000)):
-            depth += {"{": 1, "}": -1}.get(self._text[end], 0)
-            if depth == 0:
-                break
-        else:
-            raise _Unclosed("${", self._line)
-        whole, inner = self._text[self._at : end + 1], self._text[self._at + 2 : end]
-        self._line += whole.count("\n")
-        self._at = end + 1
-        array = re.fullmatch(r"([A-Za-z_]\w*)\[[@*]\](?:\+.*)?", inner, re.DOTALL)
-        if array:
-            return list(self.arrays.get(array[1], []))
-        match = re.match(r"([A-Za-z_]\w*|[@*#\d])(:?[-=?+])?(.*)", inner, re.DOTALL)
-        if match is None or (match[2] is None and match[3]):
-            return _Part(whole, open=True)
-        name, operator, rest = match[1], match[2] or "", match[3]
-        if name in ("@", "*"):
-            return []
-        known = self._known(name)
-        if known is not None and (known.text or not operator.startswith(":")):
-            return _Part(known.text, known.open, known.default, known.unset)
-        if operator.endswith(("-", "=")):
-            inside = split_words(rest, self._line) if "$" in rest else [Word(text=rest.strip("'\""), line=self._line)]
-            text = " ".join(word.text for word in inside)
-            return _Part(text, open=not text or any(word.open for word in inside), default=True)
-        return _Part(whole, open=True) if operator.endswith("?") else self._value(name, whole)
-
-    def _known(self, name: str) -> Word | None:
-        words = self.arrays.get(name)
-        return words[0] if words else self._env.get(name)
-
-    def _value(self, name: str, written: str) -> _Part:
-        known = self._known(name)
-        if known is not None:
-            return _Part(known.text, known.open, known.default, known.unset)
-        unset = (name,) if _NAME.fullmatch(name) and name not in self.exported else ()
-        return _Part(written, open=True, unset=unset)
-
-
-def _join(parts: list[_Part], line: int) -> Word:
-    return Word(
-        text="".join(part.text for part in parts),
-        line=line,
-        open=any(part.open for part in parts),
-        default=any(part.default for part in parts),
-        unset=tuple(name for part in parts for name in part.unset),
-    )
