@@ -53,7 +53,7 @@ def conclude(
         arms=tuple(found),
         changes=_changes(trial.config, reference.config if reference else None, spec.space),
         trials=tuple(_row(bench, trial) for trial in trials),
-        warnings=_warnings(bench, trial.config, found),
+        warnings=_warnings(bench, trial.config, found, chosen),
         command=resolved.command,
     )
 
@@ -92,7 +92,9 @@ def _row(bench: Bench, trial: Trial) -> TrialRow:
     return TrialRow.model_validate(base)
 
 
-def _warnings(bench: Bench, config: EngineConfig, found: Sequence[Arm]) -> tuple[str, ...]:
+def _warnings(
+    bench: Bench, config: EngineConfig, found: Sequence[Arm], chosen: Sequence[Entrant]
+) -> tuple[str, ...]:
     spec = bench.spec
     texts = [
         f"{finding.reason}: {finding.fix}"
@@ -106,5 +108,9 @@ def _warnings(bench: Bench, config: EngineConfig, found: Sequence[Arm]) -> tuple
             f"{arm.label} (trial {arm.trial}): {kind} in {n} of {len(arm.rounds)} rounds: {details[kind]}"
             for kind, n in sorted(kinds.items())
         ]
-        texts += [f"{arm.label} (trial {arm.trial}) failed in verification: {failure}" for failure in arm.failures]
+    texts += [
+        f"{entrant.label} (trial {entrant.trial}) failed in verification: {failure}"
+        for entrant in chosen
+        for failure in entrant.failures
+    ]
     return tuple(texts)

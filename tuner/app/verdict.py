@@ -64,7 +64,7 @@ def decide(spec: StudySpec, found: Sequence[Arm]) -> tuple[Verdict, Arm | None]:
         text = f"no verified configuration keeps the SLO ({spec.slo.text}); trial {chosen.trial} comes first"
         return Verdict(kind="nothing_meets_slo", text=text, reference=name), chosen
     if reference is None:
-        text = f"trial {chosen.trial} is the best that was verified; no reference could be measured"
+        text = f"trial {chosen.trial} is the best that was verified; no reference held to compare it with"
         return Verdict(kind="winner", text=text, reference="none"), chosen
     if chosen is reference:
         return _reference_stays(leaders, reference, name), chosen
