@@ -14,10 +14,10 @@ from tuner.measure.objective import direction, meets, score
 
 Reference = Literal["default", "baseline", "none"]
 
-_WORDS: dict[Reference, tuple[str, str]] = {
-    "default": ("the engine's defaults", "stay"),
-    "baseline": ("your baseline", "stays"),
-    "none": ("nothing", "stays"),
+_WORDS: dict[Reference, tuple[str, str, str]] = {
+    "default": ("the engine's defaults", "stay", "do"),
+    "baseline": ("your baseline", "stays", "does"),
+    "none": ("nothing", "stays", "does"),
 }
 
 
@@ -72,7 +72,7 @@ def decide(spec: StudySpec, found: Sequence[Arm]) -> tuple[Verdict, Arm | None]:
 
 
 def _reference_stays(leaders: Sequence[Arm], reference: Arm, name: Reference) -> Verdict:
-    what, stays = _WORDS[name]
+    what, stays, _ = _WORDS[name]
     tied = ", ".join(f"trial {arm.trial}" for arm in leaders if arm is not reference)
     if not tied:
         return Verdict(kind="keep_baseline", text=f"nothing that was verified beats {what}", reference=name)
@@ -81,7 +81,7 @@ def _reference_stays(leaders: Sequence[Arm], reference: Arm, name: Reference) ->
 
 
 def _challenger_wins(spec: StudySpec, chosen: Arm, reference: Arm, name: Reference) -> Verdict:
-    what, _ = _WORDS[name]
+    what, _, do = _WORDS[name]
     shown = ""
     if chosen.ratio is not None:
         ratio = chosen.ratio
@@ -90,7 +90,7 @@ def _challenger_wins(spec: StudySpec, chosen: Arm, reference: Arm, name: Referen
     if reference.failures:
         text = f"trial {chosen.trial} held in verification, and {what} did not"
     elif not reference.meets_slo:
-        text = f"trial {chosen.trial} keeps the SLO and {what} does not{shown}"
+        text = f"trial {chosen.trial} keeps the SLO and {what} {do} not{shown}"
     elif chosen.ratio is not None and _clearly_better(spec, chosen.ratio):
         text = f"trial {chosen.trial} beats {what}{shown}"
     else:
@@ -102,10 +102,20 @@ def _leaders(spec: StudySpec, arms_left: Sequence[Arm], reference: Arm | None) -
     """Return the best arm and those tied with it; when the best clearly beats the reference, only those that do too."""
     maximize = direction(spec.objective) == "maximize"
     best = max(arms_left, key=lambda arm: arm.score.value if maximize else -arm.score.value)
-    leaders = [arm for arm in arms_left if arm is best or not _clearly_better(spec, _ratio(spec, best, arm))]
+    leaders = [arm for arm in arms_left if arm is best or not _beats(spec, best, arm)]
     if reference in arms_left and best.ratio is not None and _clearly_better(spec, best.ratio):
         leaders = [arm for arm in leaders if arm.ratio is not None and _clearly_better(spec, arm.ratio)]
     return leaders
+
+
+def _beats(spec: StudySpec, one: Arm, other: Arm) -> bool:
+    """Whether one is clearly better; where a ratio cannot be taken (a goodput of zero), by intervals that are apart."""
+    ratio = _ratio(spec, one, other)
+    if ratio is not None:
+        return _clearly_better(spec, ratio)
+    if direction(spec.objective) == "maximize":
+        return one.score.low > other.score.high
+    return one.score.high < other.score.low
 
 
 def _ratio(spec: StudySpec, one: Arm | Entrant, other: Arm | Entrant) -> Estimate | None:
