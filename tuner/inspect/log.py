@@ -38,8 +38,13 @@ class LogReading:
 def read_log(text: str, engine: str | None = None) -> LogReading:
     """Read a log; which engine wrote it is found by its words, unless said. Never raises on what is in it."""
     log = _DOCKER.sub("", _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
-    name = engine or next((name for name, pattern in _ENGINES if pattern.search(log)), "vllm")
-    cause = find_cause(name, log, _COMPLAINTS.get(name, _any_line))
+    named = engine or next((name for name, pattern in _ENGINES if pattern.search(log)), None)
+    name, cause = named or "vllm", None
+    for candidate in (named,) if named else ("vllm", "llamacpp", "trtllm"):
+        cause = find_cause(candidate, log, _COMPLAINTS.get(candidate, _any_line))
+        if cause is not None:
+            name = candidate
+            break
     readings: dict[str, list[str]] = data("log_readings.yaml")["readings"]
     texts = {key: found for key, patterns in readings.items() if (found := _first(log, patterns)) is not None}
     if cause is not None:
