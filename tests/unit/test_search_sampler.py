@@ -171,6 +171,11 @@ def test_seeds_differ() -> None:
     assert len({str(points) for points in runs}) == 3
 
 
+@pytest.mark.parametrize("seed", [2**31, 2**40, 123456789012345678901234567890])
+def test_any_seed_will_do(seed: int) -> None:
+    assert len(Search(GRID, total, seed=seed).run(3)) == 3
+
+
 def test_a_machine_fault_changes_nothing() -> None:
     clean, faulty = Search(GRID, total), Search(GRID, total)
     for _ in range(10):

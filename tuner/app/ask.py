@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shlex
 from pathlib import Path
 
@@ -12,6 +15,10 @@ from tuner.errors import UsageError
 from tuner.facts.located import load_document
 
 OPTION = "option"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+_DURATION_HINT = "write 90s, 20m, 2h or 1h30m"
 
 
 class Ask(Record):
@@ -34,10 +41,12 @@ class Ask(Record):
     finalists: int | None = Field(default=None, ge=1)
     verify_rounds: int | None = Field(default=None, ge=2)
     start_timeout: str | None = None
+    gpu: str | None = None
+    engine_version: str | None = None
     study: str | None = None
     storage: str | None = None
     out: str | None = None
-    seed: int | None = None
+    seed: int | None = Field(default=None, ge=0)
 
 
 def merge(options: Ask, study_file: Path | None) -> tuple[Ask, dict[str, str]]:
@@ -66,9 +75,9 @@ def merge(options: Ask, study_file: Path | None) -> tuple[Ask, dict[str, str]]:
     values = base.model_dump(exclude_none=True)
     for name in ("space", "baseline", "workload", "model", "out"):
         text = values.get(name)
-        beside = study_file.parent / text if isinstance(text, str) else None
-        if beside is not None and beside.exists():
-            values[name] = str(beside)
+        beside = os.path.join(study_file.parent, text) if isinstance(text, str) else None  # noqa: PTH118
+        if beside is not None and os.path.exists(beside):  # noqa: PTH110  (pathlib raises for what is too long)
+            values[name] = beside
     for name in base.model_fields_set:
         sources.setdefault(name, f"{study_file.name}:{document.line((name,))}")
     given = {name: value for name, value in options.model_dump().items() if value not in (None, ())}
@@ -80,6 +89,8 @@ def merge(options: Ask, study_file: Path | None) -> tuple[Ask, dict[str, str]]:
 def _text(value: object) -> str:
     if value is None:
         return "unset"
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, sort_keys=True)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -106,16 +117,10 @@ def seconds(text: str, option: str) -> float:
         UsageError: not a duration.
 
     """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    total, number = 0.0, ""
-    for char in text.strip().lower():
-        if char.isdigit() or char == ".":
-            number += char
-        elif char in units and number:
-            total, number = total + float(number) * units[char], ""
-        else:
-            number = "bad"
-            break
-    if number or total <= 0:
-        raise UsageError(f"{option} {text!r} is not a duration", hint="write 90s, 20m, 2h or 1h30m")
+    plain = text.strip().lower()
+    if not _DURATION.fullmatch(plain):
+        raise UsageError(f"{option} {text!r} is not a duration", hint=_DURATION_HINT)
+    total = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(plain))
+    if total <= 0:
+        raise UsageError(f"{option} {text!r} is no time at all", hint=_DURATION_HINT)
     return total

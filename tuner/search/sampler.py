@@ -19,6 +19,7 @@ _ATTEMPTS = 32
 _STARTUP = 6
 _ENUMERABLE = 50_000
 _DRAWS = 10_000
+_SEEDS = 1 << 32
 
 
 class Proposal:
@@ -47,7 +48,7 @@ def propose(
     """
     history = ledger.study.get_trials(deepcopy=True, states=(TrialState.COMPLETE, TrialState.PRUNED))
     inside = [trial for trial in history if trial.params]
-    sampler = TPESampler(seed=seed * 100_003 + len(seen), multivariate=True, n_startup_trials=_STARTUP)
+    sampler = TPESampler(seed=(seed * 100_003 + len(seen)) % _SEEDS, multivariate=True, n_startup_trials=_STARTUP)
     copy = optuna.create_study(direction=_direction(ledger), sampler=sampler)
     copy.add_trials(inside)
     for _ in range(_ATTEMPTS):
