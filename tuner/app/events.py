@@ -16,10 +16,11 @@ class WorkPlan:
 
     spec: StudySpec
     size: int
-    ruled_out: int | None
-    """Points that the rules refuse, out of `counted`; None when the space is too large to count."""
+    ruled_out: int
+    """Points that cannot work, out of the `counted` ones: all of a small space, a random sample of a large one."""
     counted: int
-    examples: tuple[str, ...]
+    by_rule: tuple[tuple[str, int, str], ...]
+    """Rule, how many of the counted points it refuses first, and one of its reasons."""
     closed: tuple[Closed, ...]
     starts: int
     seconds: float

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from tuner.app.events import WorkPlan
@@ -14,8 +14,10 @@ from tuner.domain.study import StudySpec
 from tuner.domain.trial import Measured, Trial
 from tuner.domain.workload import ClosedLoop, OpenLoop, RateProfile, Sessions, Trace, Workload
 from tuner.search.screen import screen
+from tuner.search.spaces import Choice, OpenSpace
 
-_COUNT_AT_MOST = 20_000
+_COUNT_AT_MOST = 3_000
+_SAMPLE = 1_500
 _START_GUESS_S = 60.0
 _TOKENS_PER_S_GUESS = 20.0
 _TRACE_RATE_GUESS = 5.0
@@ -24,33 +26,42 @@ _TRACE_RATE_GUESS = 5.0
 def work_plan(resolved: Resolved, trials: Sequence[Trial]) -> WorkPlan:
     """Count the space, what is ruled out and why, the starts to come, and estimate the time."""
     spec, space = resolved.spec, resolved.space
-    reasons: Counter[str] = Counter()
+    rules: Counter[str] = Counter()
+    reasons: dict[str, str] = {}
     seen: set[str] = set()
-    for point in itertools.islice(space.points(), _COUNT_AT_MOST):
+    whole = space.size <= _COUNT_AT_MOST
+    for point in space.points() if whole else _sample(space, spec.seed):
         config = space.config(point)
         if config.key in seen:
             continue
         seen.add(config.key)
         ruled_out = screen(config, spec.model, spec.hardware)
         if ruled_out is not None:
-            reasons[ruled_out.reason] += 1
-    whole = space.size <= _COUNT_AT_MOST
-    searching = min(spec.budget.trials, len(seen) - sum(reasons.values())) if whole else spec.budget.trials
+            rules[ruled_out.rule] += 1
+            reasons.setdefault(ruled_out.rule, ruled_out.reason)
+    searching = min(spec.budget.trials, len(seen) - rules.total()) if whole else spec.budget.trials
     finals = (1 + spec.budget.finalists) * spec.budget.verify_rounds
     done = sum(trial.outcome.kind != "infeasible" for trial in trials)
     starts = max(0, searching - done) + finals
     return WorkPlan(
         spec=spec,
         size=len(seen) if whole else space.size,
-        ruled_out=sum(reasons.values()) if whole else None,
+        ruled_out=rules.total(),
         counted=len(seen),
-        examples=tuple(f"{reason} ({count} points)" for reason, count in reasons.most_common(3)),
+        by_rule=tuple((rule, count, reasons[rule]) for rule, count in rules.most_common()),
         closed=space.closed,
         starts=starts,
         seconds=starts * (trial_seconds(trials) or guess_seconds(spec, space.config({}))),
         known=done,
         notes=resolved.notes,
     )
+
+
+def _sample(space: OpenSpace, seed: int) -> Iterator[dict[str, Choice]]:
+    """Yield points of a space that is too large to count, each as likely as the other."""
+    rng = random.Random(seed)  # noqa: S311  (a seeded choice, not a secret)
+    for _ in range(_SAMPLE):
+        yield {dimension.flag: rng.choice(dimension.values) for dimension in space.dimensions}
 
 
 def trial_seconds(trials: Sequence[Trial]) -> float | None:

@@ -20,7 +20,8 @@ from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Workload
 from tuner.engines import ENGINES
 from tuner.errors import FlagError, HardwareError, ModelError, UsageError
 from tuner.facts.catalog import architecture_problem, model_by_alias, model_by_hub_id, workload_preset
-from tuner.facts.flags import flag_table
+from tuner.facts.flags import flag_table, newest_version
+from tuner.facts.gpus import parse_hardware
 from tuner.facts.located import load_document
 from tuner.facts.read import bundled
 from tuner.inspect.command import parse_value, read_baseline
@@ -64,8 +65,8 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
     workload = resolve_workload(ask.workload or "chat", ask.requests)
     slo = parse_slo(ask.slo) if ask.slo else Slo()
     objective = _objective(ask.objective, slo)
-    hardware = detect_hardware()
-    install = detect_engine(engine_name, ask.engine_command)
+    hardware = parse_hardware(ask.gpu) if ask.gpu else detect_hardware()
+    install = _assumed(engine_name, ask, hardware) or detect_engine(engine_name, ask.engine_command)
     if ask.image:
         install = install.model_copy(update={"image": _pinned(ask.image)})
     notes = _check_possible(model, hardware, install)
@@ -184,6 +185,18 @@ def _pinned(image: str) -> str:
     if "@sha256:" not in image and (":" not in tag or tag.endswith((":latest", ":nightly"))):
         raise UsageError(f"--image {image}: not pinned", hint="give a tag of one release or a digest, never latest")
     return image
+
+
+def _assumed(engine: str, ask: Ask, hardware: Hardware) -> EngineInstall | None:
+    """Return a release that need not be installed, for looking ahead only."""
+    if ask.engine_version is None and not (ask.gpu and ask.engine_command is None):
+        return None
+    version = ask.engine_version or newest_version(engine)
+    flag_table(engine, version)
+    program = "trtllm-serve" if engine == "trtllm" else engine
+    return EngineInstall(
+        engine=engine, version=version, build="cuda" if hardware.kind == "cuda" else "cpu", program=(program, "serve")
+    )
 
 
 def _check_possible(model: ModelSpec, hardware: Hardware, install: EngineInstall) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.errors import UsageError
+
 Text = str | None
 Count = int | None
 
@@ -59,7 +61,7 @@ def optimize(
         Text, typer.Option("--storage", help="Optuna storage URL; default: a journal file in the study's folder.")
     ] = None,
     out: Annotated[Text, typer.Option("--out", help="Where studies and plans go. Default: outputs.")] = None,
-    seed: Annotated[Count, typer.Option("--seed", help="Seed of search and workload. Default: 0.")] = None,
+    seed: Annotated[Count, typer.Option("--seed", min=0, help="Seed of search and workload. Default: 0.")] = None,
     engine: Annotated[Text, typer.Option("--engine", help="Inference engine. Default: vllm.")] = None,
     engine_command: Annotated[
         Text, typer.Option("--engine-command", help="The engine's program, e.g. /opt/vllm/bin/vllm; default: on PATH.")
@@ -70,6 +72,10 @@ def optimize(
     model_name: Annotated[Text, typer.Option("--model-name", help="Name that clients use for the model.")] = None,
     start_timeout: Annotated[
         Text, typer.Option("--start-timeout", help="Longest start, e.g. 20m; default: by size of the model.")
+    ] = None,
+    gpu: Annotated[Text, typer.Option("--gpu", help="With --dry-run: GPUs that are not here, e.g. h100x8.")] = None,
+    engine_version: Annotated[
+        Text, typer.Option("--engine-version", help="With --dry-run: a release that is not installed here.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and what is ruled out; start nothing.")
@@ -103,8 +109,14 @@ def optimize(
         image=image,
         model_name=model_name,
         start_timeout=start_timeout,
+        gpu=gpu,
+        engine_version=engine_version,
     )
     merged, sources = merge(ask, study_file)
+    if (merged.gpu or merged.engine_version) and not dry_run:
+        raise UsageError(
+            "--gpu and --engine-version describe what is not here", hint="add --dry-run, or leave them out"
+        )
     if dry_run:
         dry(merged, sources, as_json=json, verbose=verbose)
     else:

@@ -160,10 +160,13 @@ def _plan_lines(plan: WorkPlan, *, verbose: bool) -> Iterator[str]:
     pins = ", ".join(f"{pin.flag}={value_text(pin.value)}" for pin in spec.pins)
     if pins:
         yield f"pinned     {pins}"
-    ruled = f", {plan.ruled_out} ruled out before a launch" if plan.ruled_out is not None else ""
-    yield f"space      {plan.size} configurations{ruled}"
-    for example in plan.examples:
-        yield f"             ruled out: {example}"
+    if plan.counted == plan.size:
+        yield f"space      {plan.size} configurations, {plan.ruled_out} ruled out before a launch"
+    else:
+        share = plan.ruled_out / max(1, plan.counted)
+        yield f"space      {plan.size} configurations, about {share:.0%} ruled out (of {plan.counted} drawn at random)"
+    for rule, count, reason in plan.by_rule:
+        yield f"             ruled out by {rule}: {count}, e.g. {reason}"
     if verbose:
         for closed in plan.closed:
             value = f" {value_text(closed.value)}" if closed.value is not None else ""

@@ -221,6 +221,11 @@ def flag_table(engine: str, version: str) -> FlagTable:
     return FlagTable(engine, version)
 
 
+def newest_version(engine: str) -> str:
+    """Return the newest release of an engine whose flags are known."""
+    return str(max(map(Version, data(f"{engine}/flags.json")["versions"])))
+
+
 @cache
 def _aliases(engine: str) -> dict[str, str]:
     table: dict[str, str] = {}
