@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -29,9 +30,12 @@ def main() -> None:
         on_record=lambda record: write_frame(sink, record),
         stop=lambda: ended[0] if ended else None,
     )
-    run = drive(job.target, job.requests, job.arrivals, job.plan, timeout_s=job.timeout_s, hooks=hooks,
-                start_ns=job.start_ns)
-    write_frame(sink, Result(replace(run, records=())))
+    try:
+        run = drive(job.target, job.requests, job.arrivals, job.plan, timeout_s=job.timeout_s, hooks=hooks,
+                    start_ns=job.start_ns)
+        write_frame(sink, Result(replace(run, records=())))
+    except BrokenPipeError:  # the main process is gone, and nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
