@@ -171,10 +171,11 @@ def _edited(line: str, edit: Edit) -> list[str] | None:
     parts = edit.new.split("\n")
     if len(parts) == 1:
         return [line.replace(edit.old, edit.new)]
-    item = re.fullmatch(r"(\s*- )(['\"]?)" + re.escape(edit.old) + r"\2(\s*(?:#.*)?)(\r?)", line)
+    bare = line.removesuffix("\r")
+    item = re.fullmatch(r"(\s*- )(['\"]?)" + re.escape(edit.old) + r"\2\s*(?:#.*)?", bare)
     if item is None:
         return None
-    return [f"{item[1]}{_yaml_text(part)}{item[4]}" for part in parts]
+    return [f"{item[1]}{_yaml_text(part)}{line[len(bare) :]}" for part in parts]
 
 
 def _yaml_text(text: str) -> str:

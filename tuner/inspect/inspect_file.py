@@ -40,7 +40,7 @@ _INTEREST = re.compile(
     re.IGNORECASE,
 )
 _TRTLLM_NAME = re.compile(r"trt|llm[-_]api|extra[-_]llm")
-_MOST_SHELL = 300_000
+_MOST_SHELL, _MOST_SERVERS = 300_000, 100
 _TRTLLM_VERSION = re.compile(r"tensorrt[-_]llm(?:==| )(\d+\.\d+\.\d+(?:rc\d+)?)", re.IGNORECASE)
 _UNIT_SECTION = re.compile(r"^\[(?:Unit|Service)\]", re.MULTILINE)
 
@@ -57,6 +57,7 @@ class _Inspection:
     def __init__(self, name: str, text: str, context: Context, sibling: Sibling) -> None:
         self.name, self.text, self.context, self.sibling = name, text, context, sibling
         self.report = Report(name)
+        self._servers = 0
 
     def run(self) -> None:
         base = self.name.rsplit("/", 1)[-1].lower()
@@ -144,7 +145,7 @@ class _Inspection:
         text = self.text
         if len(text) > _MOST_SHELL:
             text = text[:_MOST_SHELL]
-            self.report.note(text.count("\n") + 1, "unreadable", "the file is long; only what is above was checked")
+            self.report.warning(text.count("\n") + 1, "unreadable", "the file is long; only what is above was checked")
         read = read_script(text, self.name)
         views = [view for server in read.servers if (view := self._server(server)) is not None]
         lint_script(read, views, self.report)
@@ -185,7 +186,14 @@ class _Inspection:
         return bool(re.search(r"IMAGE|TAG|VERSION|BIND|PUBLISH|CONTAINER|MEMORY_LIMIT|REPLICAS|CPUS|HOST_PORT", name))
 
     def _server(self, server: Server) -> View | None:
-        """Apply the rules for one server; None when it is not vLLM's."""
+        """Apply the rules for one server; None when it is not vLLM's, or one too many."""
+        self._servers += 1
+        if self._servers > _MOST_SERVERS:
+            if self._servers == _MOST_SERVERS + 1:
+                self.report.warning(
+                    server.line, "unreadable", f"more than {_MOST_SERVERS} servers: the rest is skipped"
+                )
+            return None
         if server.engine == "trtllm":
             self._trtllm(server)
             return None

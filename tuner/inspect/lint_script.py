@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from tuner.inspect.issue import Report, Word
 from tuner.inspect.lint_environment import SECRET_VALUE, secret, variable
@@ -126,8 +127,11 @@ def lint_install_at_start(view: View, report: Report) -> None:
 
 
 def _shell_words(view: View) -> list[tuple[str, int]]:
-    found = re.search(r"^.*\bpip3? install\b.*$", view.text, re.MULTILINE)
-    if found is None or not view.server.in_container or view.server.form == "docker":
-        return []
-    line = view.text.count("\n", 0, found.start()) + 1
-    return [(found[0], line)] if not found[0].lstrip().startswith("#") else []
+    found = _install_line(view.text) if view.server.in_container and view.server.form != "docker" else None
+    return [found] if found is not None else []
+
+
+@lru_cache(maxsize=16)
+def _install_line(text: str) -> tuple[str, int] | None:
+    found = re.search(r"^[^#\n]*\bpip3? install\b[^\n]*$", text, re.MULTILINE)
+    return (found[0], text.count("\n", 0, found.start()) + 1) if found else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from packaging.version import Version
 
@@ -201,6 +202,13 @@ def _unified_memory(view: View, report: Report, value: float | None, line: int) 
             f"on {machine} the GPU shares the host's memory: a share of {share} is no bound and can hang the host",
             "stay at or below 0.75, cap the cache with --kv-cache-memory-bytes, and limit the container's memory",
         )
+
+
+@lru_cache(maxsize=16)
+def _unified_machine(text: str) -> str | None:
+    """Return the machine with shared memory that a file speaks of."""
+    names = facts()["unified_memory"]
+    return next((name for name in names if re.search(rf"\b{name}\b", text, re.IGNORECASE)), None)
 
 
 def dtypes(view: View, report: Report) -> None:

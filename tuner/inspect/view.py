@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from packaging.version import Version
@@ -107,6 +107,7 @@ def known_model(name: str) -> ModelSpec | None:
     return model if model.architecture is not None else None
 
 
+@lru_cache(maxsize=16)
 def installed(package: str, text: str) -> str | None:
     """Return the version that a file's own `pip install package==version` names."""
     match = re.search(rf"\b{package}(?:\[[\w,]+\])?==(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)", text)
