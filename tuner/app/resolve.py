@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
         LlmtuneError: of the kind that fits what is wrong; nothing has been started or written.
 
     """
-    if ask.model is None:
+    if not ask.model:
         raise UsageError("no model", hint="say --model NAME, or name it in a study file")
     engine_name = ask.engine or "vllm"
     if engine_name not in ENGINES:
@@ -92,7 +93,7 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
         workload=workload,
         slo=slo,
         objective=objective,
-        space=space,
+        space=space.model_copy(update={"settings": tuple(s for s in space.settings if s.flag not in left)}),
         pins=pins,
         baseline=baseline,
         budget=budget,
@@ -120,9 +121,9 @@ def resolve_model(text: str, name: str | None) -> ModelSpec:
         ModelError: none of these, or a broken directory.
 
     """
-    path = Path(text).expanduser()
-    if path.is_dir() or text.startswith((".", "/", "~")):
-        return read_model_dir(path, requested=text, name=name)
+    path = os.path.expanduser(text)  # noqa: PTH111  (pathlib raises for homes that are not there)
+    if os.path.isdir(path) or text.startswith((".", "/", "~")):  # noqa: PTH112  (and for what is too long)
+        return read_model_dir(Path(path), requested=text, name=name)
     model = model_by_alias(text) or model_by_hub_id(text)
     if model.architecture is None:
         config = cached_config(model.location)
@@ -140,21 +141,31 @@ def resolve_workload(text: str, requests: int | None) -> Workload:
     """
     short = _SHORT.match(text)
     if short:
-        arrivals = OpenLoop(rate_per_s=float(short[4])) if short[4] else ClosedLoop(concurrency=int(short[3] or 64))
-        parallel = arrivals.concurrency if isinstance(arrivals, ClosedLoop) else int(arrivals.rate_per_s * 10)
-        workload = Workload(
-            name=text,
-            input_tokens=Fixed(tokens=int(short[1])),
-            output_tokens=Fixed(tokens=int(short[2])),
-            arrivals=arrivals,
-            requests=requests or max(64, 8 * parallel),
-            warmup_requests=min(parallel, 64),
-        )
+        workload = _short_workload(short)
     elif Path(text).suffix in (".yaml", ".yml"):
         workload = _workload_file(Path(text))
     else:
         workload = workload_preset(text)
     return workload.model_copy(update={"requests": requests}) if requests else workload
+
+
+def _short_workload(short: re.Match[str]) -> Workload:
+    try:
+        arrivals = OpenLoop(rate_per_s=float(short[4])) if short[4] else ClosedLoop(concurrency=int(short[3] or 64))
+        parallel = arrivals.concurrency if isinstance(arrivals, ClosedLoop) else int(arrivals.rate_per_s * 10)
+        return Workload(
+            name=short[0],
+            input_tokens=Fixed(tokens=int(short[1])),
+            output_tokens=Fixed(tokens=int(short[2])),
+            arrivals=arrivals,
+            requests=max(64, 8 * parallel),
+            warmup_requests=min(parallel, 64),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(
+            f"--workload {short[0]}: {first['loc'][-1]}: {first['msg']}", hint="write for example 512x256@c64"
+        ) from None
 
 
 def _workload_file(path: Path) -> Workload:
