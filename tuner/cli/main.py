@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tuner import __version__
-from tuner.cli import bench, check, emit, explain, models, optimize
+from tuner.cli import bench, check, emit, explain, models, optimize, plan
 from tuner.errors import LlmtuneError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("bench")(bench.bench)
 app.command("compare")(bench.compare)
 app.command("check")(check.check)
 app.command("explain")(explain.explain)
+app.command("plan")(plan.plan)
 app.command("models")(models.models)
 
 

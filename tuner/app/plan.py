@@ -1,0 +1,268 @@
+"""`plan`: which deployment serves a load within its limits at the least cost, by prediction alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner import __version__
+from tuner.app.plan_ask import PlanAsk, Question, resolve_plan
+from tuner.app.plan_candidates import Candidate, RuledOut, Traffic, candidates
+from tuner.app.plan_evaluate import Band, Evaluated, Predicted, band_of, evaluate
+from tuner.capacity.sizing import Cost, cost, pareto, with_spare
+from tuner.domain.plan import Change, Plan, Sizing, Verdict
+from tuner.domain.record import Record
+from tuner.domain.study import Budget, EngineInstall, StudySpec
+from tuner.engines import ENGINES
+from tuner.errors import UsageError
+from tuner.facts.prices import price_of
+from tuner.facts.read import bundled
+from tuner.output import bundle
+from tuner.search.spaces import load_space
+
+_SIMULATED_EACH = 4
+_REQUESTS = 600
+_START_S, _START_BYTES_S = 150.0, 5e8
+UNMODELLED = ("speculative decoding", "LoRA adapters", "images", "structured output", "KV offload",
+              "expert and data parallel attention")
+
+
+class Option(Record):
+    """One deployment. Every performance number is PREDICTED."""
+
+    gpu: str
+    label: str
+    settings: dict[str, str]
+    tensor_parallel: int
+    pipeline_parallel: int
+    replicas: int
+    replicas_n_plus_1: int
+    gpus: int
+    gpus_n_plus_1: int
+    capacity_per_replica: float | None
+    capacity_range: tuple[float, float] | None
+    """80 % range of the rate of one replica, from the error on records that the fit did not see."""
+    memory: dict[str, float]
+    """GiB on the fullest device, and what one more token takes in KiB."""
+    memory_verdict: str
+    predicted: Predicted
+    total_output_tokens_per_s: float
+    enough: bool
+    price: str | None
+    cost: Cost | None
+    cost_n_plus_1: Cost | None
+    band: Band
+    pareto: bool = False
+
+
+class Answer(Record):
+    """What `plan` says. PREDICTED: nothing was started, nothing measured."""
+
+    label: str = "PREDICTED"
+    tool_version: str
+    model: str
+    engine: str
+    workload: str
+    load: str
+    slo: str
+    headroom: float
+    options: tuple[Option, ...]
+    """Best first: those that are enough, by cost (by GPUs where no price is known), then the others."""
+    ruled_out: tuple[dict[str, str], ...]
+    errors: tuple[str, ...]
+    unmodelled: tuple[str, ...]
+    notes: tuple[str, ...]
+    command: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The answer, and the configuration behind each of its options."""
+
+    question: Question
+    answer: Answer
+    found: tuple[Evaluated, ...]
+
+
+def make_plan(ask: PlanAsk) -> Planned:
+    """Answer the question.
+
+    Raises:
+        LlmtuneError: something is not known, or nothing fits; says what would make it possible.
+
+    """
+    question = resolve_plan(ask)
+    traffic = Traffic.of(question.workload, ask.seed, max(_REQUESTS, 4 * (question.in_flight or 0)))
+    found: list[Evaluated] = []
+    out: list[RuledOut] = []
+    for gpu in question.gpus:
+        fitting, ruled_out = candidates(question, gpu, traffic)
+        out += ruled_out
+        for one in _chosen(fitting):
+            result = evaluate(question, one, traffic)
+            if result.capacity == 0.0 and not question.count:
+                out.append(RuledOut(gpu.name, one.label, f"no rate keeps {question.slo.text or 'up'} on one server"))
+            else:
+                found.append(result)
+    if not found:
+        raise UsageError(_nothing(question, out), hint="name larger GPUs or more, a smaller model or a looser SLO")
+    options = [_option(question, one) for one in found]
+    order = sorted(range(len(options)), key=lambda place: _rank(options[place]))
+    front = _front(options)
+    return Planned(
+        question=question,
+        found=tuple(found[place] for place in order),
+        answer=Answer(
+            tool_version=__version__, model=question.model.name, engine=f"vllm {question.version}",
+            workload=question.workload.name, load=_load_text(question), slo=question.slo.text,
+            headroom=question.headroom,
+            options=tuple(options[place].model_copy(update={"pareto": place in front}) for place in order),
+            ruled_out=tuple({"gpu": one.gpu, "config": one.label, "reason": one.reason} for one in out),
+            errors=_errors(options), unmodelled=UNMODELLED, notes=_notes(question, options), command=question.command,
+        ),
+    )
+
+
+def _chosen(fitting: Sequence[Candidate]) -> list[Candidate]:
+    """Return the most promising of each width, and the best few of all: the others differ in little and cost time."""
+    kept: list[Candidate] = []
+    seen: set[tuple[int, object, object]] = set()
+    for one in fitting:
+        kind = (one.devices, one.config.get("quantization"), one.config.get("kv-cache-dtype"))
+        if kind not in seen and (len(kept) < _SIMULATED_EACH or all(one.devices != other.devices for other in kept)):
+            seen.add(kind)
+            kept.append(one)
+    return kept
+
+
+def _nothing(question: Question, out: Sequence[RuledOut]) -> str:
+    reasons = "; ".join(dict.fromkeys(f"{one.gpu}: {one.reason}" for one in out[-3:]))
+    return f"no configuration of {question.model.name} fits ({reasons})"
+
+
+def _option(question: Question, one: Evaluated) -> Option:
+    candidate, band = one.candidate, band_of(one.candidate.gpu.name)
+    price = price_of(candidate.gpu.name, question.stated, question.rows)
+    total = one.predicted.output_tokens_per_s * one.replicas
+    memory = {term.name: round(term.bytes / 2**30, 2) for term in candidate.memory.terms if term.bytes}
+    memory |= {"KV cache": round(candidate.memory.available / 2**30, 2),
+               "budget": round(candidate.memory.budget / 2**30, 2),
+               "KiB of KV cache a token": round((candidate.memory.kv_per_token or 0) / 1024, 1)}
+    spare = with_spare(one.replicas)
+    return Option(
+        gpu=candidate.gpu.name, label=candidate.label,
+        settings={setting.flag: str(setting.value) for setting in candidate.config.settings},
+        tensor_parallel=candidate.footprint.tensor_parallel, pipeline_parallel=candidate.footprint.pipeline_parallel,
+        replicas=one.replicas, replicas_n_plus_1=spare, gpus=one.gpus, gpus_n_plus_1=spare * candidate.devices,
+        capacity_per_replica=one.capacity,
+        capacity_range=(one.capacity / band.high, one.capacity / band.low) if one.capacity else None,
+        memory=memory, memory_verdict=candidate.memory.verdict, predicted=one.predicted,
+        total_output_tokens_per_s=total, enough=one.enough, band=band, price=price.text if price else None,
+        cost=_cost(one, price.usd * one.gpus, one.replicas) if price else None,
+        cost_n_plus_1=_cost(one, price.usd * spare * candidate.devices, spare) if price else None,
+    )
+
+
+def _cost(one: Evaluated, per_hour: float, replicas: int) -> Cost:
+    served = one.replicas
+    used = one.predicted.requests_per_s * served / (one.capacity * replicas) if one.capacity else served / replicas
+    return cost(per_hour, output_per_s=one.predicted.output_tokens_per_s * served,
+                tokens_per_s=one.predicted.tokens_per_s * served, used=min(1.0, used))
+
+
+def _rank(option: Option) -> tuple[bool, float, int, int, float]:
+    """Order by cost, then GPUs; of equals the one that changes the model's numbers least."""
+    lossy = sum(option.settings.get(flag) == "fp8" for flag in ("quantization", "kv-cache-dtype"))
+    money = option.cost.per_hour if option.cost else float("inf")
+    rate = option.total_output_tokens_per_s
+    if option.capacity_per_replica is None and rate:
+        money /= rate
+    return (not option.enough, money, option.gpus, lossy, -rate)
+
+
+def _front(options: Sequence[Option]) -> set[int]:
+    """Return the places that no other beats both in cost (or GPUs) and in p95 end-to-end latency."""
+    able = [place for place, option in enumerate(options) if option.enough]
+    points = []
+    for place in able:
+        option = options[place]
+        money = option.cost.per_hour if option.cost else float(option.gpus)
+        points.append((money, option.predicted.e2e_ms.get("p95", 0.0)))
+    return {able[place] for place in pareto(points)}
+
+
+def _load_text(question: Question) -> str:
+    if question.rate is not None:
+        return f"{question.rate:g} requests/s (Poisson)"
+    return f"{question.in_flight} clients in a closed loop"
+
+
+def _errors(options: Sequence[Option]) -> tuple[str, ...]:
+    bands = {option.band.of: option.band for option in options}
+    texts = [
+        f"TPOT of {name}: mean error {band.mape:g} % of {band.records} records; 8 of 10 were {band.low:g} to "
+        f"{band.high:g} times what was predicted" for name, band in bands.items()
+    ]
+    return (*texts, "TTFT and its p99 under load are less certain: docs/plan.md has the error against published rates")
+
+
+def _notes(question: Question, options: Sequence[Option]) -> tuple[str, ...]:
+    notes = list(question.notes)
+    if any("fp8" in option.settings.values() for option in options):
+        notes.append("fp8 weights or KV cache change the answers of the model: check quality before you deploy them")
+    if any(option.cost is None for option in options):
+        missing = sorted({option.gpu for option in options if option.cost is None})
+        notes.append(f"no price of {', '.join(missing)} is known: give it with --price NAME=USD")
+    if not any(option.enough for option in options):
+        notes.append("no option is enough: loosen the SLO, lower the rate, or name other GPUs")
+    return tuple(notes)
+
+
+def emit_planned(planned: Planned, out: Path) -> tuple[Path, ...]:
+    """Write the deployment files of the best option into `out`, every header marked PREDICTED.
+
+    Raises:
+        UsageError: no option is enough.
+        OutputError: the directory cannot be written, or holds files that are not ours.
+
+    """
+    if not planned.answer.options[0].enough:
+        raise UsageError("no option serves this load within the limits, so there is nothing to write",
+                         hint="loosen the SLO, lower the rate, or name other GPUs")
+    plan = predicted_plan(planned)
+    return bundle.emit(plan, bundle.bundle_directory(out, plan.study.model.name, plan.study.name))
+
+
+def predicted_plan(planned: Planned) -> Plan:
+    """Return the best option as a plan of which nothing was measured."""
+    question, best, option = planned.question, planned.found[0], planned.answer.options[0]
+    candidate = best.candidate
+    install = EngineInstall(engine="vllm", version=question.version, build="cuda", program=("vllm", "serve"))
+    spec = StudySpec(
+        name=f"plan-{question.workload.name}-{candidate.devices}x{candidate.gpu.aliases[0]}".replace("@", "-"),
+        model=question.model, hardware=candidate.hardware, engine=install, workload=question.workload,
+        slo=question.slo, space=load_space(bundled("search_spaces") / "vllm.yaml", question.version),
+        budget=Budget(trials=1), sources={"hardware": "option --gpu", "engine_version": "the newest known release"},
+    )
+    weights = candidate.memory.weights * candidate.devices
+    return Plan(
+        tool_version=__version__, complete=True, measured=False, study=spec, config=candidate.config,
+        launch=ENGINES["vllm"].launch(question.model, candidate.config, install),
+        sizing=Sizing(start_s=_START_S + weights / _START_BYTES_S, start_n=0),
+        verdict=Verdict(kind="not_verified", reference="none", text=_verdict(planned.answer, option)),
+        changes=tuple(Change(flag=setting.flag, before=None, after=str(setting.value), why=setting.why)
+                      for setting in candidate.config.settings),
+        warnings=(*planned.answer.errors, *planned.answer.notes),
+        command=question.command,
+    )
+
+
+def _verdict(answer: Answer, option: Option) -> str:
+    predicted = option.predicted
+    return (
+        f"PREDICTED, nothing was measured: {option.replicas} replica{'s' if option.replicas > 1 else ''} of these "
+        f"files on {option.gpus} {option.gpu} serve {answer.load} with {option.total_output_tokens_per_s:.0f} output "
+        f"tokens/s, p95 TTFT {predicted.ttft_ms.get('p95', 0):.0f} ms and p95 ITL {predicted.itl_ms['p95']:.1f} ms. "
+        f"TPOT of {option.band.of} was off by {option.band.mape:g} % in the mean."
+    )

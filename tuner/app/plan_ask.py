@@ -1,0 +1,136 @@
+"""What `plan` is asked, checked and resolved: model, GPUs, load, limits, prices. Nothing is started or measured."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from tuner.app.resolve import resolve_model, resolve_workload
+from tuner.domain.model import ModelSpec
+from tuner.domain.record import Record
+from tuner.domain.slo import Slo, parse_slo
+from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
+from tuner.errors import ModelError, UsageError
+from tuner.facts.gpus import GpuFacts, gpu_table
+from tuner.facts.prices import Price, gpu_name, known_prices, load_prices, parse_prices
+from tuner.facts.read import data
+
+_RATE = re.compile(r"^(\d+(?:\.\d+)?)\s*(?:/|\s*per\s*)?\s*(s|sec|second|m|min|minute|h|hour|day|d)?$")
+_SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0,
+            "d": 86400.0, "day": 86400.0}
+
+
+class PlanAsk(Record):
+    """Every value as it was given; None is not given."""
+
+    model: str
+    gpu: str
+    gpus: int | None = Field(default=None, ge=1, le=1024)
+    rate: str | None = None
+    workload: str = "chat"
+    slo: str | None = None
+    price: tuple[str, ...] = ()
+    prices: str | None = None
+    headroom: float = 0.2
+    lossless: bool = False
+    engine: str = "vllm"
+    engine_version: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """The resolved question. Either `rate` (requests a second) or `in_flight` (clients of a closed loop) is set."""
+
+    ask: PlanAsk
+    model: ModelSpec
+    gpus: tuple[GpuFacts, ...]
+    count: int | None
+    rate: float | None
+    in_flight: int | None
+    workload: Workload
+    slo: Slo
+    stated: dict[str, float]
+    rows: tuple[Price, ...]
+    headroom: float
+    version: str
+    notes: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The command that asks the same."""
+        ask = self.ask
+        words = ["llmtune plan", f"--model {ask.model}", f"--gpu {ask.gpu}"]
+        words += [f"--gpus {ask.gpus}"] if ask.gpus else []
+        words += [f"--rate {ask.rate}"] if ask.rate else []
+        words += [f"--workload {ask.workload}"]
+        words += [f'--slo "{ask.slo}"'] if ask.slo else []
+        words += [f"--price {price}" for price in ask.price]
+        words += ["--lossless"] if ask.lossless else []
+        words += [f"--headroom {ask.headroom:g}"] if ask.headroom != 0.2 else []
+        return " ".join(words)
+
+
+def resolve_plan(ask: PlanAsk) -> Question:
+    """Check everything that was asked.
+
+    Raises:
+        LlmtuneError: of the kind that fits what is wrong, with near misses where a name is not known.
+
+    """
+    if ask.engine != "vllm":
+        raise UsageError(f"speed is predicted for vllm only, not for {ask.engine!r}",
+                         hint="`llmtune optimize --engine` measures the others")
+    if not 0 <= ask.headroom < 0.95:
+        raise UsageError(f"--headroom {ask.headroom:g} is not a share", hint="0.2 keeps a fifth of each replica free")
+    model = resolve_model(ask.model, None)
+    if not (model.layers and model.parameters and model.hidden_size):
+        raise ModelError(f"the architecture of {model.location} is not known here, so nothing can be predicted",
+                         hint="give a directory with its config.json, or a name that `llmtune models` lists")
+    workload = resolve_workload(ask.workload, None)
+    if model.max_context and workload.longest > model.max_context:
+        raise UsageError(
+            f"the longest request of workload {workload.name} has {workload.longest} tokens, and {model.name} takes "
+            f"{model.max_context}", hint="choose a shorter workload or a model with a longer context")
+    names = dict.fromkeys(gpu_name(part) for part in ask.gpu.split(",") if part.strip())
+    if not names:
+        raise UsageError("no GPU is named", hint="say --gpu h100, or several: --gpu h100,h200,l40s")
+    rate, in_flight, notes = _load(ask, workload)
+    return Question(
+        ask=ask, model=model, gpus=tuple(gpu_table()[name] for name in names), count=ask.gpus, rate=rate,
+        in_flight=in_flight, workload=workload, slo=parse_slo(ask.slo) if ask.slo else Slo(),
+        stated=parse_prices(ask.price), rows=load_prices(Path(ask.prices)) if ask.prices else known_prices(),
+        headroom=ask.headroom, version=ask.engine_version or _newest(), notes=notes,
+    )
+
+
+def _newest() -> str:
+    return str(data("vllm/architectures.json")["version"])
+
+
+def _load(ask: PlanAsk, workload: Workload) -> tuple[float | None, int | None, tuple[str, ...]]:
+    if ask.rate is not None:
+        return parse_rate(ask.rate), None, ()
+    if isinstance(workload.arrivals, OpenLoop):
+        return workload.arrivals.rate_per_s, None, ()
+    if isinstance(workload.arrivals, ClosedLoop):
+        clients = workload.arrivals.concurrency
+        return None, clients, (f"no --rate: {clients} clients that each wait for their answer, as the workload says",)
+    raise UsageError(f"workload {workload.name} states no plain rate", hint="add --rate, e.g. --rate 20/s")
+
+
+def parse_rate(text: str) -> float:
+    """Read a rate such as `20/s`, `600/min` or `50000/day` and return requests a second.
+
+    Raises:
+        UsageError: not a rate above zero.
+
+    """
+    found = _RATE.match(text.strip().lower().replace(",", ""))
+    value = float(found[1]) / _SECONDS[found[2] or "s"] if found else 0.0
+    if value <= 0:
+        raise UsageError(f"--rate {text!r} is not a rate", hint="write 20/s, 600/min or 50000/day (requests)")
+    return value
