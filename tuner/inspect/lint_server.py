@@ -189,11 +189,7 @@ def memory_share(view: View, report: Report) -> None:
 
 
 def _unified_memory(view: View, report: Report, value: float | None, line: int) -> None:
-    hardware = view.context.hardware
-    names = " ".join(gpu.name for gpu in hardware.gpus) if hardware is not None else view.text
-    machine = next(
-        (name for name in facts()["unified_memory"] if re.search(rf"\b{name}\b", names, re.IGNORECASE)), None
-    )
+    machine = _unified_machine(view.text) if view.context.hardware is None else None
     if machine is not None and (value is None or value > 0.8) and "kv-cache-memory-bytes" not in view.arguments.words:
         share = f"{value:g}" if value is not None else "the default (0.90 or 0.92)"
         report.warning(
