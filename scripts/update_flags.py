@@ -136,6 +136,12 @@ class Wheel:
                 return place
         return None
 
+    def constant(self, node: ast.expr, module: Module) -> ast.expr:
+        """Return what a name stands for, when it is a name of a value; otherwise the node itself."""
+        place = self.find(module, node.id) if isinstance(node, ast.Name) else None
+        value = place[1].value if place is not None and isinstance(place[1], (ast.Assign, ast.AnnAssign)) else None
+        return value if value is not None else node
+
     def hints(self, node: ast.expr, module: Module) -> list[Hint]:
         """Return the parts of an annotation."""
         match node:
@@ -269,6 +275,15 @@ class Reader:
                             known[target.id] = _changed(option, key, value)
                     elif isinstance(target, ast.Subscript):
                         changes.setdefault(ast.unparse(target), []).append((key, value))
+                case ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Subscript(value=ast.Subscript() as target, slice=ast.Constant(value="choices")),
+                        attr="remove",
+                    ),
+                    args=[value],
+                ):
+                    gone = self.wheel.constant(value, module)
+                    changes.setdefault(ast.unparse(target), []).append(("choices.remove", gone))
                 case ast.Call(func=ast.Attribute(attr="add_argument")):
                     self._add(node, module, known, changes)
                 case _:
@@ -407,6 +422,9 @@ def _changed(option: Option, key: str, value: ast.expr) -> Option:
     text = ast.unparse(value)
     if key == "default":
         return option if option.default is not None else replace(option, default=text)
+    if key == "choices.remove":
+        kept = [one for one in option.choices or () if not (isinstance(value, ast.Constant) and value.value == one)]
+        return replace(option, choices=tuple(kept) or None)
     if key == "choices" and isinstance(value, (ast.List, ast.Tuple)):
         return replace(option, choices=tuple(one.value for one in value.elts if isinstance(one, ast.Constant)))
     tests = (
