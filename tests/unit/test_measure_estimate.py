@@ -131,3 +131,11 @@ def test_a_geometric_mean_of_ratios() -> None:
     found = estimate.geometric_mean([2.0, 0.5, 2.0, 0.5])
     assert found.value == pytest.approx(1.0)
     assert found.low * found.high == pytest.approx(1.0)
+
+
+def test_a_trend_is_found_and_chance_is_not() -> None:
+    change, error = estimate.trend(np.linspace(10, 20, 10))
+    assert (change, error) == pytest.approx((10, 0))
+    rng = np.random.default_rng(8)
+    found = [estimate.trend(rng.normal(size=10)) for _ in range(1000)]
+    assert 930 <= sum(abs(change) <= error for change, error in found) <= 970

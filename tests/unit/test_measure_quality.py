@@ -53,3 +53,14 @@ def test_what_is_wrong_with_answers(changes: dict[str, object], kind: Warn) -> N
 
 def test_a_handful_of_requests_is_few() -> None:
     assert kinds(run(lane(10)), samples=10) == {Warn.FEW_REQUESTS}
+
+
+def test_batched_events_are_the_client_s_fault_only_when_it_was_late() -> None:
+    assert client_limits(run(lane(40), reads=100, multi_event_reads=90)) == []
+    assert "several events" in client_limits(run(lane(40), reads=100, multi_event_reads=90, lag_ms=[5.0]))[0]
+
+
+def test_prompts_of_another_length_are_told() -> None:
+    longer = [record(n, start_ms=n * 100, input_tokens=12) for n in range(40)]
+    assert kinds(run(longer)) == {Warn.LENGTHS_OFF}
+    assert kinds(run([record(n, start_ms=n * 100, input_tokens=None) for n in range(40)])) == set()

@@ -151,3 +151,37 @@ def test_the_table_of_metrics_is_complete_and_unique() -> None:
     fields = set(type(measure(run(lane(20)))).model_fields)
     assert {name for name in names if name != "error_rate"} <= fields
     assert all(metric.formula and metric.edge_cases for metric in METRICS)
+
+
+def test_a_throughput_that_drifts_is_not_steady() -> None:
+    slowing = [record(n, start_ms=sum(50 + 2 * k for k in range(n)), chunks_ms=(20, 50 + 2 * n)) for n in range(80)]
+    assert "throughput went" in " ".join(warning.detail for warning in measure(run(slowing)).warnings)
+
+
+def test_of_a_run_that_was_ended_the_last_starts_do_not_count() -> None:
+    """Ten clients; when the run ends, only short answers of the last round are in."""
+    whole = [record(n, start_ms=n * 10, chunks_ms=(20, 100)) for n in range(100)]
+    short = [record(100 + n, start_ms=1000 + n, chunks_ms=(20, 21)) for n in range(20)]
+    cut = [record(120 + n, start_ms=1000, chunks_ms=(20, 30), error="interrupted") for n in range(5)]
+    found = measure(run([*whole, *short, *cut], OpenLoop(rate_per_s=100), stopped="enough"))
+    assert found.e2e_ms is not None
+    assert found.e2e_ms.p50.low == found.e2e_ms.p50.high == 100.0
+    assert found.stopped == "enough"
+
+
+def test_classes_have_their_own_results() -> None:
+    slo = parse_slo("p95 ttft<=30ms")
+    records = [*lane(30), *[record(30 + n, start_ms=3000 + n * 50, group="long") for n in range(20)]]
+    found = measure(run(records), slo)
+    assert set(found.groups) == {"other", "long"}
+    assert found.groups["long"].ttft_ms is not None
+    assert found.groups["long"].ttft_ms.p50.value == 50
+    assert found.groups["long"].slo_attainment is not None
+    assert found.groups["long"].slo_attainment.value == 0
+    assert found.groups["other"].requests == 30
+
+
+def test_time_per_token_counts_the_whole_answer() -> None:
+    found = measure(run(lane(20)))
+    assert found.normalized_ms is not None
+    assert found.normalized_ms.p50.value == pytest.approx(20.0)

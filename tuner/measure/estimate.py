@@ -103,6 +103,18 @@ def scatter(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[floa
     return error, count - 1
 
 
+def trend(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return how far a straight line through equidistant values goes from end to end, and its 95 % half-width.
+
+    Ordinary least squares with independent errors; needs three values.
+    """
+    place = np.linspace(-0.5, 0.5, values.size)
+    slope = float(place @ values / (place @ place))
+    left = values - values.mean() - slope * place
+    error = math.sqrt(float(left @ left) / (values.size - 2) / float(place @ place))
+    return slope, t_quantile(values.size - 2) * error
+
+
 def _sums(values: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     if values.size == sizes.size:
         return values

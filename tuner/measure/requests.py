@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.domain.load_record import LoadRun, RequestRecord
+from tuner.domain.load_record import INTERRUPTED, LoadRun, RequestRecord
 from tuner.domain.slo import Slo
-from tuner.domain.trial import Estimate, GroupMeasurement, Measurement
+from tuner.domain.trial import Estimate, GroupMeasurement, Measurement, MeasureWarning, Warn
+from tuner.domain.workload import ClosedLoop, OpenLoop
 from tuner.errors import NothingMeasuredError
 from tuner.measure import estimate
 from tuner.measure.quality import quality_warnings
@@ -18,6 +19,8 @@ from tuner.measure.samples import LATENCIES, Samples, collect, within_limits
 from tuner.measure.window import Window, find_window
 
 SLICES = 40
+DRIFT_SLICES = 10
+DRIFT_SHARE = 0.15
 
 
 def measure(run: LoadRun, slo: Slo | None = None) -> Measurement:
@@ -37,7 +40,7 @@ def measure(run: LoadRun, slo: Slo | None = None) -> Measurement:
             hint="look at the server's log, and at the number of requests",
         )
     window = find_window(run)
-    chosen = [record for record in ended if window.holds(record.start_ns)] or ended
+    chosen = _whole(run, [record for record in ended if window.holds(record.start_ns)] or ended)
     samples = {name: collect(chosen, name) for name in LATENCIES}
     failed = sum(record.failed for record in ended)
     lag = np.asarray(run.lag_ns, dtype=float) / 1e6
@@ -61,8 +64,38 @@ def measure(run: LoadRun, slo: Slo | None = None) -> Measurement:
         client_lag_ms=float(np.percentile(lag, 99)) if lag.size else 0.0,
         client_cpu_share=run.cpu_share,
         stopped=run.stopped,
-        warnings=(*window.warnings, *quality_warnings(run, ended, sum(record.ok for record in chosen))),
+        warnings=(
+            *window.warnings,
+            *_drift(run, window),
+            *quality_warnings(run, ended, sum(record.ok for record in chosen)),
+        ),
     )
+
+
+def _whole(run: LoadRun, chosen: list[RequestRecord]) -> list[RequestRecord]:
+    """Leave out what started after the first request that was cut off, as long as half of the requests remain.
+
+    Of the requests under way when a run is ended the short ones would be in and the long ones not.
+    """
+    cut = [record.start_ns for record in run.records if record.error == INTERRUPTED and not record.warmup]
+    if not cut:
+        return chosen
+    before = [record for record in chosen if record.start_ns < min(cut)]
+    return before if len(before) >= len(chosen) / 2 else chosen
+
+
+def _drift(run: LoadRun, window: Window) -> tuple[MeasureWarning, ...]:
+    """Look for a throughput that rises or falls through the window: a line through it with a slope beyond chance."""
+    if not isinstance(run.arrivals, (ClosedLoop, OpenLoop)) or not window.steady:
+        return ()
+    times, counts = _token_events(run, prompts=False)
+    rates = _per_slice(times, counts, window, DRIFT_SLICES) * DRIFT_SLICES / window.seconds
+    change, error = estimate.trend(rates)
+    if abs(change) <= max(error, DRIFT_SHARE * float(rates.mean())):
+        return ()
+    middle = float(rates.mean())
+    detail = f"the throughput went from {middle - change / 2:.4g} to {middle + change / 2:.4g} tokens/s within the run"
+    return (MeasureWarning(kind=Warn.NOT_STEADY, detail=detail),)
 
 
 def _attainment(records: Sequence[RequestRecord], slo: Slo) -> Estimate | None:
@@ -118,6 +151,11 @@ def _end_events(run: LoadRun, slo: Slo | None) -> tuple[NDArray[np.int64], NDArr
 
 
 def _rate(times: NDArray[np.int64], counts: NDArray[np.float64], window: Window) -> Estimate:
-    edges = np.linspace(window.start_ns, window.end_ns, SLICES + 1)
-    per_slice, _ = np.histogram(times, bins=edges, weights=counts)
-    return estimate.rate(per_slice, seconds=window.seconds / SLICES)
+    return estimate.rate(_per_slice(times, counts, window, SLICES), seconds=window.seconds / SLICES)
+
+
+def _per_slice(
+    times: NDArray[np.int64], counts: NDArray[np.float64], window: Window, slices: int
+) -> NDArray[np.float64]:
+    edges = np.linspace(window.start_ns, window.end_ns, slices + 1)
+    return np.asarray(np.histogram(times, bins=edges, weights=counts)[0], dtype=float)

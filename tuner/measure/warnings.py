@@ -22,6 +22,10 @@ ADVICE: dict[Warn, str] = {
     Warn.PREEMPTIONS: "The server ran out of KV cache and computed requests again: fewer sequences or more cache.",
     Warn.PREFIX_HITS: "Prompts that should be new were found in the prefix cache: the numbers flatter the server.",
     Warn.HOST_BUSY: "Something else used the machine during the run: measure again when it is quiet.",
+    Warn.LENGTHS_OFF: (
+        "Prompts came out longer or shorter than the workload says: measure the words of this server first, or send "
+        "token ids."
+    ),
     Warn.ERRORS: "Requests failed: the latencies are those of the answers that survived; see the kinds and the log.",
 }
 

@@ -1,0 +1,84 @@
+"""What the server's own counters and the host say of a run, as warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.domain.engine import ServerMetrics
+from tuner.domain.load_record import LoadRun
+from tuner.domain.trial import Environment, Measurement, MeasureWarning, Warn
+from tuner.domain.workload import Sessions, Trace, Workload
+
+COUNT_TOLERANCE = 0.01
+PREFIX_HIT_LIMIT = 0.02
+HOST_SHARE_LIMIT = 0.10
+STEAL_LIMIT = 0.02
+
+
+def with_server(
+    measurement: Measurement,
+    run: LoadRun,
+    workload: Workload,
+    before: ServerMetrics,
+    after: ServerMetrics,
+    *,
+    environment: Environment | None = None,
+) -> Measurement:
+    """Return the measurement with the warnings that the server's side adds.
+
+    `before` and `after` are readings of counters around the run, on a server that nobody else used.
+    """
+    found = tuple(server_warnings(run, workload, before, after, environment=environment))
+    return measurement.model_copy(update={"warnings": (*measurement.warnings, *found)})
+
+
+def server_warnings(
+    run: LoadRun,
+    workload: Workload,
+    before: ServerMetrics,
+    after: ServerMetrics,
+    *,
+    environment: Environment | None = None,
+) -> Iterator[MeasureWarning]:
+    """Compare the server's counters with the client's records, and look for what should not have happened."""
+    made = _gained(before.generation_tokens, after.generation_tokens)
+    if made is not None and (detail := _count_mismatch(run, made)):
+        yield MeasureWarning(kind=Warn.COUNT_MISMATCH, detail=detail)
+    preempted = _gained(before.preemptions, after.preemptions)
+    if preempted:
+        yield MeasureWarning(kind=Warn.PREEMPTIONS, detail=f"{preempted:.0f} preemptions during the run")
+    asked, hits = (_gained(before.prefix_queries, after.prefix_queries), _gained(before.prefix_hits, after.prefix_hits))
+    if asked and hits is not None and not shares_prefixes(workload) and hits / asked > PREFIX_HIT_LIMIT:
+        yield MeasureWarning(kind=Warn.PREFIX_HITS,
+                             detail=f"{hits / asked:.1%} of the prompt tokens came from the cache, and none should")
+    if environment is not None:
+        yield from _host(environment)
+
+
+def shares_prefixes(workload: Workload) -> bool:
+    """Whether hits in the prefix cache are part of this workload."""
+    shared = any(one.shared_prefix > 0 for one in workload.mix)
+    return shared or bool(workload.prompts_file) or isinstance(workload.arrivals, (Sessions, Trace))
+
+
+def _count_mismatch(run: LoadRun, made: float) -> str:
+    """Compare token counts. Answers that broke off were made further than they came, so they only raise the bound."""
+    whole = sum(record.output_tokens for record in run.records if record.ok)
+    seen = sum(record.output_tokens for record in run.records)
+    open_ended = sum(record.asked_output_tokens - record.output_tokens for record in run.records if not record.ok)
+    slack = COUNT_TOLERANCE * max(whole, 1)
+    if whole - slack <= made <= seen + max(0, open_ended) + slack:
+        return ""
+    return f"the client counted {seen} output tokens, the server's own counter says {made:.0f}"
+
+
+def _gained(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None or after < before else after - before
+
+
+def _host(environment: Environment) -> Iterator[MeasureWarning]:
+    busy, stolen = environment.host_cpu_share, environment.cpu_steal_share
+    if busy is not None and busy > HOST_SHARE_LIMIT:
+        yield MeasureWarning(kind=Warn.HOST_BUSY, detail=f"other programs used {busy:.0%} of the CPUs")
+    if stolen is not None and stolen > STEAL_LIMIT:
+        yield MeasureWarning(kind=Warn.HOST_BUSY, detail=f"the hypervisor took {stolen:.0%} of the CPU time away")
