@@ -40,7 +40,8 @@ def main(wheel: Path) -> None:
     """Write the table."""
     listed = yaml.safe_load((ROOT / "scripts" / "model_configs.yaml").read_text(encoding="utf-8"))
     with zipfile.ZipFile(wheel) as archive:
-        lines = [f"  {alias}: {flow(row(entry, listed['families'], archive))}" for alias, entry in listed["models"].items()]
+        rows = {alias: row(entry, listed["families"], archive) for alias, entry in listed["models"].items()}
+    lines = [f"  {alias}: {flow(fields)}" for alias, fields in rows.items()]
     TARGET.write_text(HEADER.format(wheel=wheel.name) + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -10,9 +10,8 @@ from tuner.domain.engine import Footprint
 from tuner.domain.hardware import Gpu
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import Record
-from tuner.facts.flags import parse_version
 from tuner.facts.read import data
-from tuner.facts.versions import holding
+from tuner.facts.versions import holding, release
 
 _GIB = 1 << 30
 _TYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -38,7 +37,7 @@ class Amount(Record):
 def batch(model: ModelSpec, footprint: Footprint, gpu: Gpu) -> Batch:
     """Return max-num-seqs and max-num-batched-tokens, with the server's defaults where they are not set."""
     facts = data("vllm/memory.yaml")
-    row = holding(facts["batch_defaults"], footprint.version)
+    row = holding("vllm/memory.yaml", "batch_defaults", footprint.version)
     small = any(name.lower() in gpu.name.lower() for name in facts["small_defaults_on"])
     gib = 0 if small else gpu.memory_bytes / _GIB
     entry = next(entry for entry in row["rows"] if gib >= entry["above"])
@@ -59,7 +58,7 @@ def activation(model: ModelSpec, footprint: Footprint, step: Batch, *, samples: 
     """Peak of the profile run on one device. `samples` is False for pipeline stages before the last."""
     if not (model.vocab_size and model.hidden_size):
         return Amount(bytes=0, text="not known: vocabulary or hidden size missing", known=False)
-    row = holding(data("vllm/memory.yaml")["activation"], footprint.version)
+    row = holding("vllm/memory.yaml", "activation", footprint.version)
     size = _type_bytes(model, footprint)
     rows = min(step.sequences, step.tokens)
     sampler = (row["copies"] + size / 4) * rows * model.vocab_size * 4 if samples else 0.0
@@ -108,7 +107,7 @@ def _workspace(model: ModelSpec, footprint: Footprint, step: Batch, size: int) -
 def other(footprint: Footprint) -> Amount:
     """CUDA context, NCCL and other libraries on one device."""
     facts = data("vllm/memory.yaml")
-    row = holding(facts["other"], footprint.version)
+    row = holding("vllm/memory.yaml", "other", footprint.version)
     grouped = footprint.tensor_parallel > 1
     gib = row["grouped"] if grouped else row["alone"]
     if not grouped and footprint.pipeline_parallel > 1:
@@ -119,7 +118,7 @@ def other(footprint: Footprint) -> Amount:
 def graphs(model: ModelSpec, footprint: Footprint, step: Batch, layers: int | None) -> tuple[Amount, bool]:
     """Return what CUDA graphs take of one device, and whether the engine deducts it from the cache."""
     facts = data("vllm/memory.yaml")
-    row = holding(facts["graphs"], footprint.version)
+    row = holding("vllm/memory.yaml", "graphs", footprint.version)
     if footprint.eager:
         return Amount(bytes=0, text="eager mode captures no graphs"), bool(row["deducted"])
     share = min(1.0, _captured(step.sequences) / facts["graph_sizes"])
@@ -135,9 +134,9 @@ def _captured(sequences: int) -> int:
 
 def utilization(version: str | None) -> dict[str, object]:
     """Return the row that says what --gpu-memory-utilization is a share of in this release, and its default."""
-    return holding(data("vllm/memory.yaml")["utilization"], version)
+    return holding("vllm/memory.yaml", "utilization", version)
 
 
 def is_checked(version: str | None) -> bool:
     """Whether start-up logs of this line of releases were at hand: 0.20 and later were not."""
-    return version is not None and parse_version(version) < parse_version("0.20.0")
+    return version is not None and release(version) < release("0.20.0")

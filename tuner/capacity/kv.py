@@ -131,7 +131,7 @@ def pool(kinds: tuple[LayerKind, ...], footprint: Footprint) -> Pool | None:
         return None
     facts = data("vllm/memory.yaml")
     block = footprint.block_size or int(facts["block_size"])
-    if holding(facts["windows"], footprint.version)["layout"] == "full":
+    if holding("vllm/memory.yaml", "windows", footprint.version)["layout"] == "full":
         kinds = tuple(kind.model_copy(update={"window": None}) for kind in kinds)
     kinds = _merged(kinds)
     attention = [kind for kind in kinds if kind.letter != "m"]

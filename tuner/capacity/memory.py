@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from tuner.capacity import kv
 from tuner.capacity.activation import Amount, Batch, activation, batch, graphs, is_checked, other, utilization
+from tuner.capacity.free_fraction import kv_bytes_of
 from tuner.capacity.refusal import Refused, refusal
 from tuner.capacity.weights import device_bytes, lora_bytes, rope_bytes, stage_layers
 from tuner.domain.engine import Footprint
@@ -18,7 +19,6 @@ from tuner.domain.hardware import Gpu, Hardware
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import Record
 from tuner.facts.gpus import usable_bytes
-from tuner.facts.read import data
 from tuner.facts.versions import holding
 
 _GIB = 1 << 30
@@ -227,18 +227,23 @@ def _plan(model: ModelSpec, footprint: Footprint, parts: _Parts, *, device: int,
 
 
 def _tokens(footprint: Footprint, cut: kv.Pool, blocks: int, concurrency: float | None) -> int:
-    meaning = holding(data("vllm/memory.yaml")["tokens_line"], footprint.version)["meaning"]
+    meaning = holding("vllm/memory.yaml", "tokens_line", footprint.version)["meaning"]
     if meaning == "request" and concurrency is not None and footprint.max_context:
         return int(concurrency * footprint.max_context)
     return blocks // cut.group_count * cut.block_tokens * footprint.context_parallel
 
 
+def left_for_cache(device: int, utilization_share: float, *terms: int) -> int:
+    """Bytes of KV cache that a share of the device leaves beside what else the server holds."""
+    return int(device * utilization_share) - sum(terms)
+
+
 def _budget(footprint: Footprint, device: int, used: int, others_bytes: int) -> tuple[int, int, tuple[str, ...]]:
     """Return the budget, what it leaves for the cache, and what is to be said about it."""
     if footprint.free_memory_fraction is not None:
-        free = device - others_bytes - used
-        left = free if free < 0 else int(free * footprint.free_memory_fraction)
-        return used + left, left, ("the fraction is of what is free after the weights",)
+        left = kv_bytes_of(device, used + others_bytes, footprint.free_memory_fraction)
+        said = "the fraction is of what is free after weights and activations; terms beside them follow vLLM's laws"
+        return used + left, left, (said,)
     if footprint.kv_bytes is not None:
         room = device - others_bytes - used
         if room < footprint.kv_bytes:
@@ -247,15 +252,16 @@ def _budget(footprint: Footprint, device: int, used: int, others_bytes: int) -> 
     row = utilization(footprint.version)
     fraction = footprint.memory_fraction or float(str(row["default"]))
     budget = int(device * fraction)
+    left = left_for_cache(device, fraction, used)
     notes: tuple[str, ...] = ()
     if others_bytes:
         notes = (f"--gpu-memory-utilization is the {row['note']}",)
         if row["scope"] == "device":
-            return budget, budget - used - others_bytes, notes
+            return budget, left - others_bytes, notes
         if device - others_bytes < budget:
             short = device - others_bytes - budget
-            return budget, min(short, budget - used), (*notes, "less is free than asked for: the start is refused")
-    return budget, budget - used, notes
+            return budget, min(short, left), (*notes, "less is free than asked for: the start is refused")
+    return budget, left, notes
 
 
 def _notes(model: ModelSpec, footprint: Footprint) -> tuple[str, ...]:

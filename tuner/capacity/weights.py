@@ -9,7 +9,6 @@ from __future__ import annotations
 from tuner.domain.engine import Footprint
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import Record
-from tuner.facts.read import data
 from tuner.facts.versions import holding
 
 _PLAIN_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
@@ -76,10 +75,9 @@ def quantized_parameters(model: ModelSpec) -> int:
 
 def _padding(model: ModelSpec, footprint: Footprint) -> float:
     """Return by how much a kernel pads expert weights (vllm/model_executor/layers/quantization/mxfp4.py)."""
-    rows = data("vllm/memory.yaml")["padding"].get(model.quantization)
-    if rows is None or not (model.hidden_size and model.intermediate_size):
+    if not (model.quantization == "mxfp4" and model.hidden_size and model.intermediate_size):
         return 1.0
-    row = holding(rows, footprint.version)
+    row = holding("vllm/memory.yaml", "mxfp4_padding", footprint.version)
     wide = (model.moe_intermediate_size or model.intermediate_size) / footprint.tensor_parallel
     padded = -(-wide // row["intermediate"]) * row["intermediate"]
     hidden = -(-model.hidden_size // row["hidden"]) * row["hidden"]

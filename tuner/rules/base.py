@@ -9,7 +9,8 @@ from tuner.domain.engine import EngineConfig, Value
 from tuner.domain.finding import Finding
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
-from tuner.facts.flags import human_int, parse_version
+from tuner.facts.flags import human_int
+from tuner.facts.versions import release
 
 Rule = Callable[[EngineConfig, ModelSpec, Hardware], Iterator[Finding]]
 
@@ -22,7 +23,7 @@ def count(config: EngineConfig, flag: str, default: int | None = None) -> int | 
 
 def since(config: EngineConfig, version: str) -> bool:
     """Whether the config is for this release or a later one."""
-    return parse_version(config.version) >= parse_version(version)
+    return release(config.version) >= release(version)
 
 
 def finding(

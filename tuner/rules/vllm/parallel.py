@@ -38,7 +38,8 @@ def world_fits_devices(config: EngineConfig, model: ModelSpec, hardware: Hardwar
     world = 1
     for flag in ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"):
         world *= count(config, flag, 1) or 1
-    if hardware.kind == "cuda" and world > hardware.devices:
+    nodes = count(config, "nnodes", 1) or 1
+    if hardware.kind == "cuda" and world > hardware.devices * nodes:
         yield Finding(
             rule="world_fits_devices",
             severity="error",

@@ -12,9 +12,9 @@ from tuner.domain.finding import Finding
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
 from tuner.facts.catalog import model_by_alias, model_by_hub_id
-from tuner.facts.flags import parse_version
 from tuner.facts.gpus import has_unified_memory
 from tuner.facts.read import data
+from tuner.facts.versions import release
 from tuner.rules.base import Rule, count, finding, since
 
 _SPECULATIVE = "vllm/config/speculative.py"
@@ -181,7 +181,7 @@ def graphs_are_sized_once(config: EngineConfig, model: ModelSpec, hardware: Hard
 def release_is_sound(config: EngineConfig, model: ModelSpec, hardware: Hardware) -> Iterator[Finding]:
     """Some settings are right and broken in some releases."""
     del hardware
-    version = parse_version(config.version)
+    version = release(config.version)
     for bug in data("vllm/known_bugs.yaml")["bugs"]:
         value = config.get(bug["flag"])
         if (
@@ -190,7 +190,7 @@ def release_is_sound(config: EngineConfig, model: ModelSpec, hardware: Hardware)
             or bug.get("architecture", "") not in str(model.architecture)
         ):
             continue
-        if parse_version(str(bug["since"])) <= version <= parse_version(str(bug["until"])):
+        if release(str(bug["since"])) <= version <= release(str(bug["until"])):
             yield finding(
                 release_is_sound,
                 "warning",

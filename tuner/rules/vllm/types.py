@@ -8,8 +8,8 @@ from tuner.domain.engine import EngineConfig
 from tuner.domain.finding import Finding
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
-from tuner.facts.flags import parse_version
 from tuner.facts.read import data
+from tuner.facts.versions import release
 from tuner.rules.base import Rule, effective_dtype, family, finding, method_of, since
 
 _CONVERTS = {"moe_wna16", "humming", "inc", "gpt_oss_mxfp4", "deepseek_v4_fp8"}
@@ -89,7 +89,7 @@ def quantization_is_known(config: EngineConfig, model: ModelSpec, hardware: Hard
     if method is None:
         return
     table = data("vllm/quantization.yaml")
-    row, version = table["methods"].get(method), parse_version(config.version)
+    row, version = table["methods"].get(method), release(config.version)
     source = "QUANTIZATION_METHODS of each release"
     if row is None and config.get("quantization") is not None:
         yield finding(
@@ -99,7 +99,7 @@ def quantization_is_known(config: EngineConfig, model: ModelSpec, hardware: Hard
             f"use one of {', '.join(name for name, entry in table['methods'].items() if 'last' not in entry)}",
             source,
         )
-    elif row is not None and ("last" in row and version > parse_version(row["last"])):
+    elif row is not None and ("last" in row and version > release(row["last"])):
         note = table["notes"].get(method)
         yield finding(
             quantization_is_known,
@@ -108,7 +108,7 @@ def quantization_is_known(config: EngineConfig, model: ModelSpec, hardware: Hard
             note or "choose another checkpoint",
             source,
         )
-    elif row is not None and version < parse_version(row["since"]):
+    elif row is not None and version < release(row["since"]):
         yield finding(
             quantization_is_known,
             "error",
