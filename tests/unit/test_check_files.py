@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -310,7 +312,7 @@ def test_json_and_sarif(tmp_path: Path) -> None:
         result["ruleId"] for result in results
     }
     assert results[0]["locations"][0]["physicalLocation"]["region"]["startLine"] == 1
-    assert run(str(path), "--json", "--sarif")[0] == 1
+    assert isinstance(CliRunner().invoke(app, ["check", str(path), "--json", "--sarif"]).exception, UsageError)
 
 
 SARIF = {
@@ -328,6 +330,19 @@ SARIF = {
     },
 }  # fmt: skip
 """What SARIF 2.1.0 requires of a log, a run and a result."""
+
+
+def test_explain_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("ValueError: max_num_seqs (256) exceeds available Mamba cache blocks (30).\n")
+    result = CliRunner().invoke(app, ["explain", str(path)])
+    assert result.exit_code == 0
+    assert "--max-num-seqs 30 or less" in result.stdout
+    result = CliRunner().invoke(app, ["explain", "-", "--json"], input=path.read_bytes())
+    assert json.loads(result.stdout)["causes"][0]["cause"] == "mamba_blocks"
+    assert CliRunner().invoke(app, ["explain", "-"], input="all is well\n").exit_code == 1
+    assert isinstance(CliRunner().invoke(app, ["explain", "nowhere.log"]).exception, UsageError)
+    assert isinstance(CliRunner().invoke(app, ["explain", "-", "--engine", "x"]).exception, UsageError)
 
 
 def test_directories_and_what_is_not_there(tmp_path: Path) -> None:
@@ -357,3 +372,33 @@ def test_versions_that_are_none_or_too_old() -> None:
     found = check("x.sh", "vllm serve a/b --tensor-parallel-size 2\n", "0.2.7")
     assert any(issue.rule == "version-old" for issue in found)
     assert not any(issue.rule.startswith("flag-") for issue in found)
+
+
+def test_rules_can_be_left_out(tmp_path: Path) -> None:
+    text = 'args=(a/b\n  --swap-space 4 # llmtune: ignore[flag-removed]\n  --enforce-eager # llmtune: ignore\n  --foo 1 # llmtune: ignore[flag-removed]\n)\nvllm serve "${args[@]}"\n'
+    assert {rule for rule, _ in rules("x.sh", text)} & {"flag-removed", "eager-mode", "flag-unknown"} == {
+        "flag-unknown"
+    }
+    path = tmp_path / "x.sh"
+    path.write_text(text)
+    assert run(str(path), "--ignore", "flag-unknown", "--ignore", "open-without-key")[0] == 0
+
+
+def test_every_rule_is_documented() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "check.md").read_text()
+    documented = {name for row in re.findall(r"^\| ([a-z0-9, -]+) \|", page, re.MULTILINE) for name in row.split(", ")}
+    paths = [
+        *(root / "tuner" / "inspect").glob("lint_*.py"),
+        root / "tuner/inspect/arguments.py",
+        root / "tuner/inspect/inspect_file.py",
+    ]
+    calls = set()
+    for call in (
+        node for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+    ):
+        place = {"error": 1, "warning": 1, "note": 1, "say": 2}.get(getattr(call.func, "attr", ""))
+        if place is not None and len(call.args) > place and isinstance(call.args[place], ast.Constant):
+            calls.add(call.args[place].value)
+    assert len(calls) > 90
+    assert calls - documented == set()

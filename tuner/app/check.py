@@ -85,8 +85,8 @@ def model_of(text: str) -> ModelSpec:
     return with_config(model, config) if config else model
 
 
-def check_paths(paths: Iterable[Path], context: Context) -> list[Checked]:
-    """Check files; of a directory all files of known kinds.
+def check_paths(paths: Iterable[Path], context: Context, ignore: frozenset[str] = frozenset()) -> list[Checked]:
+    """Check files; of a directory all files of known kinds. `ignore` names rules that are left out.
 
     Raises:
         UsageError: a path that is not there, or a directory without such files.
@@ -99,6 +99,7 @@ def check_paths(paths: Iterable[Path], context: Context) -> list[Checked]:
             issues = check_text(str(file), text, context, _Beside(file.parent)) if text else ()
             if problem is not None:
                 issues = (problem, *issues)
+            issues = tuple(issue for issue in issues if issue.rule not in ignore)
             checked.append(Checked(path=str(file), issues=issues, text=text, mended=mend(text, issues)))
     return checked
 

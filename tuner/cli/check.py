@@ -30,6 +30,9 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0, for code hosts.")] = False,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", help="Leave a rule out, by its name; may be given several times.")
+    ] = None,
     notes: Annotated[
         bool, typer.Option("--notes", help="Show notes too: what is worth knowing, and no fault.")
     ] = False,
@@ -43,7 +46,7 @@ def check(
 
     if as_json and as_sarif:
         raise UsageError("--json and --sarif exclude one another", hint="choose one")
-    checked = app.check_paths(files, app.context_of(engine_version, gpu, model))
+    checked = app.check_paths(files, app.context_of(engine_version, gpu, model), frozenset(ignore or ()))
     if as_json:
         typer.echo(json.dumps(app.as_json(checked), indent=2))
     elif as_sarif:

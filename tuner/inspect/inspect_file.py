@@ -42,6 +42,7 @@ _INTEREST = re.compile(
 _TRTLLM_NAME = re.compile(r"trt|llm[-_]api|extra[-_]llm")
 _MOST_SHELL, _MOST_SERVERS = 300_000, 100
 _TRTLLM_VERSION = re.compile(r"tensorrt[-_]llm(?:==| )(\d+\.\d+\.\d+(?:rc\d+)?)", re.IGNORECASE)
+_IGNORE = re.compile(r"#.*\bllmtune: ignore(?:\[([^\]]*)\])?")
 _UNIT_SECTION = re.compile(r"^\[(?:Unit|Service)\]", re.MULTILINE)
 
 
@@ -50,7 +51,15 @@ def check_text(name: str, text: str, context: Context, sibling: Sibling = lambda
     text = text.replace("\r\n", "\n").removeprefix("\ufeff")
     inspection = _Inspection(name, text, context, sibling)
     inspection.run()
-    return ordered(inspection.report.issues)
+    lines = text.split("\n")
+    return ordered([issue for issue in inspection.report.issues if not _ignored(issue, lines)])
+
+
+def _ignored(issue: Issue, lines: list[str]) -> bool:
+    """Whether the issue's line says `llmtune: ignore`, for all rules or for this one."""
+    line = lines[issue.line - 1] if issue.line <= len(lines) else ""
+    said = _IGNORE.search(line)
+    return said is not None and (said[1] is None or issue.rule in re.split(r"[,\s]+", said[1]))
 
 
 class _Inspection:
