@@ -65,7 +65,7 @@ class EngineConfig(Record):
 
     def get(self, flag: str) -> Value | None:
         """Return the flag's value, or None when it is unset."""
-        return self.values.get(flag)
+        return next((setting.value for setting in self.settings if setting.flag == flag), None)
 
     def with_settings(self, *settings: Setting) -> EngineConfig:
         """Return a config in which these settings replace or join the present ones."""
