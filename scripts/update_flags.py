@@ -404,14 +404,22 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _human_names(tree: ast.Module) -> set[str]:
-    """Return the fields that take `8k`."""
+    """Return the fields that take `8k`: a set of names, or the names that a branch asks for."""
+    found: set[str] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Assign(targets=[ast.Name(id="human_readable_int_args")], value=ast.Set(elts=elements)):
-                return {str(element.value) for element in elements if isinstance(element, ast.Constant)}
+            case ast.Assign(targets=[ast.Name(id="human_readable_int_args")], value=source):
+                found |= _texts(source)
+            case ast.If(test=source, body=body) if any("= human_readable_int" in ast.unparse(one) for one in body):
+                found |= _texts(source) if "name" in ast.unparse(source) else set()
             case _:
                 pass
-    return set()
+    return found
+
+
+def _texts(node: ast.expr) -> set[str]:
+    constants = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
 
 
 def _changed(option: Option, key: str, value: ast.expr) -> Option:

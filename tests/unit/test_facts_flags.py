@@ -56,6 +56,11 @@ def test_every_choice_is_a_value_that_its_flag_takes(version: str) -> None:
             table.check(name, choice)
 
 
+def test_each_word_of_a_list_is_a_choice() -> None:
+    check("collect-detailed-traces", "model worker")
+    assert "model" in (refusal("collect-detailed-traces", "model everything").hint or "")
+
+
 def test_lives_are_within_the_known_releases() -> None:
     for name, entry in TABLE["flags"].items():
         since, until = entry.get("since"), entry.get("until")

@@ -141,7 +141,8 @@ class FlagTable:
                 f"{shown} cannot be switched off: {self.engine} {self.version} has no --no-{flag.name}",
                 hint="leave it out, or to the engine (unset)",
             )
-        if flag.choices and value not in flag.choices:
+        chosen = value.split() if flag.kind == "list" and isinstance(value, str) else [value]
+        if flag.choices and any(one not in flag.choices for one in chosen):
             raise FlagError(
                 f"{self.engine} {self.version} does not take {shown} {value}",
                 hint=f"one of: {', '.join(str(choice) for choice in flag.choices)}",
