@@ -14,8 +14,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.fakes.plans import CASES
+from tests.fakes.cases import CASES, targets
 from tuner.output import bundle
+from tuner.output.container import container_refusal
 from tuner.output.schema import plan_schema
 
 pytestmark = pytest.mark.golden
@@ -25,12 +26,13 @@ ROOT = HERE.parents[1]
 BIN = Path(sys.executable).parent
 
 
-@pytest.fixture(params=sorted(CASES))
+@pytest.fixture(scope="module", params=sorted(CASES))
 def case(request, update_golden):
     folder = HERE / request.param
     if update_golden:
         shutil.rmtree(folder, ignore_errors=True)
-        bundle.emit(CASES[request.param](), folder)
+        plan = CASES[request.param]()
+        bundle.emit(plan, folder, targets=targets(request.param, plan))
     return folder
 
 
@@ -51,7 +53,7 @@ def test_the_committed_schema_is_the_one_of_the_code(update_golden):
 
 def test_a_stored_plan_still_loads_and_gives_the_same_bytes(case, tmp_path):
     plan = bundle.load_plan(case)
-    bundle.emit(plan, tmp_path)
+    bundle.emit(plan, tmp_path, targets=targets(case.name, plan))
     assert committed(tmp_path) == committed(case)
 
 
@@ -69,19 +71,23 @@ def test_the_plan_fits_the_committed_schema(case):
 
 
 def test_scripts_pass_bash_and_shellcheck(case):
-    scripts = sorted((case / "deploy").glob("*.sh"))
+    scripts = sorted((case / "deploy").rglob("*.sh"))
     assert scripts
     for script in scripts:
         assert os.access(script, os.X_OK)
+    scripts += (case / "deploy").rglob("*.sbatch")
+    for script in scripts:
         assert run("bash", "-n", script).stderr == ""
-        checked = run(BIN / "shellcheck", "-S", "style", script)
-        assert (checked.returncode, checked.stdout) == (0, "")
+    checked = run(BIN / "shellcheck", "-S", "style", *scripts)
+    assert (checked.returncode, checked.stdout) == (0, "")
+    formatted = run(BIN / "shfmt", "-d", "-i", "2", "-ci", *scripts)
+    assert (formatted.returncode, formatted.stdout) == (0, "")
 
 
 def test_compose_files_pass_the_real_parser_and_yamllint(case, tmp_path):
     compose = case / "deploy" / "compose.yaml"
     if not compose.exists():
-        assert bundle.load_plan(case).launch.image is None
+        assert container_refusal(bundle.load_plan(case))
         return
     lint = run(BIN / "yamllint", "-s", "-d", "{extends: relaxed, rules: {line-length: disable}}", compose)
     assert (lint.returncode, lint.stdout) == (0, "")

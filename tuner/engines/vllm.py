@@ -14,6 +14,7 @@ from tuner.domain.engine import (
     EngineConfig,
     Footprint,
     LaunchSpec,
+    Nodes,
     ServerMetrics,
     Setting,
     StartupFacts,
@@ -71,10 +72,11 @@ class VllmEngine:
         if model.revision and not model.is_local:
             arguments += ["--revision", model.revision]
         env: dict[str, str] = {}
+        nodes = _nodes(config, self.footprint(model, config).devices)
         for setting in config.settings:
             if setting.is_env:
                 env[setting.env_name] = str(setting.value)
-            else:
+            elif nodes is None or setting.flag not in _NODE_FLAGS:
                 arguments += _argument(setting)
         image = image_of(self.name, install.version, install.build)
         footprint = self.footprint(model, config)
@@ -91,6 +93,7 @@ class VllmEngine:
             image_program=image[1] if image else (),
             devices=footprint.devices if install.build != "cpu" else 0,
             needs_shared_memory=footprint.devices > 1,
+            nodes=nodes,
         )
 
     def footprint(self, model: ModelSpec, config: EngineConfig) -> Footprint:
@@ -195,6 +198,18 @@ _LOG_RESOLVED = {
     "quantization": r"config: model=.*?[ ,]quantization=(\w+)",
     "enforce_eager": r"config: model=.*?[ ,]enforce_eager=(\w+)",
 }
+
+
+_NODE_FLAGS = ("nnodes", "node-rank", "master-addr", "headless")
+
+
+def _nodes(config: EngineConfig, devices: int) -> Nodes | None:
+    """Return how the server spreads over hosts, which it does without Ray since 0.11.1; None on one host."""
+    count = human_int(config.get("nnodes")) or 1
+    if count < 2:
+        return None
+    arguments = ("--nnodes", "{count}", "--node-rank", "{rank}", "--master-addr", "{leader}")
+    return Nodes(count=count, devices=max(1, devices // count), arguments=arguments, follower=("--headless",))
 
 
 def _argument(setting: Setting) -> list[str]:

@@ -8,9 +8,20 @@ from tuner.domain.plan import Plan
 from tuner.errors import OutputError, UsageError
 from tuner.output.base import Emitter
 from tuner.output.compose import ComposeEmitter
+from tuner.output.dstack import DstackEmitter
+from tuner.output.grafana import GrafanaEmitter
+from tuner.output.kserve import KserveEmitter
+from tuner.output.kubernetes import KubernetesEmitter
 from tuner.output.launch_files import LaunchFilesEmitter
+from tuner.output.llmd import LlmdEmitter
+from tuner.output.production_stack import ProductionStackEmitter
 from tuner.output.readme import ReadmeEmitter
+from tuner.output.rules import PrometheusEmitter
 from tuner.output.scripts import DockerRunEmitter, ServeScriptEmitter
+from tuner.output.skypilot import SkypilotEmitter
+from tuner.output.slurm import SlurmEmitter
+from tuner.output.systemd import SystemdEmitter
+from tuner.output.vllm_config import VllmConfigEmitter
 
 _ALL: tuple[Emitter, ...] = (
     ComposeEmitter(),
@@ -18,6 +29,17 @@ _ALL: tuple[Emitter, ...] = (
     ServeScriptEmitter(),
     LaunchFilesEmitter(),
     ReadmeEmitter(),
+    VllmConfigEmitter(),
+    SystemdEmitter(),
+    KubernetesEmitter(),
+    PrometheusEmitter(),
+    GrafanaEmitter(),
+    ProductionStackEmitter(),
+    KserveEmitter(),
+    LlmdEmitter(),
+    SkypilotEmitter(),
+    DstackEmitter(),
+    SlurmEmitter(),
 )
 EMITTERS: dict[str, Emitter] = {emitter.name: emitter for emitter in _ALL}
 DEFAULT_TARGETS: tuple[str, ...] = ("compose", "docker-run", "serve")

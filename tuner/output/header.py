@@ -46,6 +46,14 @@ def header_lines(plan: Plan) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def short_header(plan: Plan, where: str) -> tuple[str, ...]:
+    """Return a header for a file beside others, the first of which (`where`) holds the whole one."""
+    return (
+        *header_lines(plan)[:2],
+        f"Model, engine, hardware, workload and {numbers.label(plan)} numbers: see {where}.",
+    )
+
+
 def _number_lines(plan: Plan) -> list[tuple[str, str]]:
     label = numbers.label(plan)
     arm = numbers.deployed_arm(plan)

@@ -22,7 +22,12 @@ class LaunchFilesEmitter:
 
     def files(self, plan: Plan) -> Mapping[str, str]:
         """Return each file of the launch spec under its own name."""
-        return {file.name: _with_header(plan, file) for file in plan.launch.files}
+        return launch_files(plan)
+
+
+def launch_files(plan: Plan) -> dict[str, str]:
+    """Return the text of each file of the launch spec, with the plan's header."""
+    return {file.name: _with_header(plan, file) for file in plan.launch.files}
 
 
 def _with_header(plan: Plan, file: LaunchFile) -> str:

@@ -98,6 +98,16 @@ def slug(text: str, fallback: str = "model") -> str:
     return name[:63].strip("-_") or fallback
 
 
+def dns_label(text: str, fallback: str = "model", length: int = 40) -> str:
+    """Return a name as Kubernetes wants it for every object: lower-case letters, digits and `-`, a letter first.
+
+    Shorter than the 63 characters that are allowed, so that endings like `-cache` fit.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    name = name if name[:1].isalpha() or not name else f"m-{name}"
+    return name[:length].strip("-") or fallback
+
+
 def check_text(text: str) -> None:
     """Refuse text that UTF-8 cannot hold (a file name that was not valid Unicode).
 
@@ -172,4 +182,15 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
+class Block(str):
+    """Text of several lines that YAML shows as it is (`|`), where it can."""
+
+    __slots__ = ()
+
+
+def _represent_block(dumper: yaml.SafeDumper, text: Block) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+
+
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(Block, _represent_block)

@@ -42,7 +42,7 @@ class ServeScriptEmitter:
     def files(self, plan: Plan) -> Mapping[str, str]:
         """Return `serve.sh`."""
         launch = plan.launch
-        _check_environment(launch)
+        check_environment(launch)
         here = mark("here")
         local = launch.model_is_local
         arguments = with_model(launch, mark("model"), files=here) if local else launch.in_folder(here)
@@ -50,6 +50,8 @@ class ServeScriptEmitter:
         text = render(
             "serve.sh.j2",
             header=header_lines(plan),
+            script="serve.sh",
+            source="",
             program_variable=program_variable(launch),
             program=shell(program_name(launch)),
             program_text=program_name(launch),
@@ -82,7 +84,7 @@ class DockerRunEmitter:
         box = container(plan)
         if box is None:
             return {}
-        _check_environment(plan.launch)
+        check_environment(plan.launch)
         text = render(
             "docker-run.sh.j2",
             header=header_lines(plan),
@@ -156,7 +158,13 @@ def _options(box: Container) -> list[str]:
     return options
 
 
-def _check_environment(launch: LaunchSpec) -> None:
+def check_environment(launch: LaunchSpec) -> None:
+    """Refuse variables that a shell cannot set.
+
+    Raises:
+        OutputError: with the name.
+
+    """
     for name in (*launch.env, *launch.secret_env):
         if not _IDENTIFIER.fullmatch(name):
             raise OutputError(f"a shell cannot set an environment variable named {name!r}",

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Written by llmtune 0.1.0 from plan b0af5d42a773.
+# Do not edit: `llmtune emit` writes this file again from plan.json.
+# plan       b0af5d42a773, study small-gpu, question e9b965ee1459
+# model      Qwen/Qwen2.5-7B-Instruct-AWQ@b25037543e9394b818fdfca67ab2a00ecc7dd641
+# engine     vllm 0.32.0, image vllm/vllm-openai:v0.32.0
+# hardware   1 x NVIDIA L4, driver 570.86.15, 512 GiB host memory
+# workload   rate: 512 input and 128 output tokens, 4 requests/s (Poisson), 640 requests a run after 4 for warm-up
+# SLO        p95 ttft<=500ms, p99 itl<=80ms
+# objective  output throughput
+# verdict    winner: 33% more output tokens/s than the default [29%, 37%]
+# MEASURED   output throughput 1200 [1176, 1224] tokens/s, n=3, 3 rounds
+# MEASURED   limit p95 ttft<=500ms 192 [182.4, 201.6] ms, n=192, 3 rounds
+# MEASURED   limit p99 itl<=80ms 44 [41.8, 46.2] ms, n=192, 3 rounds
+# MEASURED   p95 TTFT 192 [182.4, 201.6] ms, n=192, 3 rounds
+# MEASURED   p95 ITL 32 [30.4, 33.6] ms, n=192, 3 rounds
+# MEASURED   p95 TPOT 33.6 [31.92, 35.28] ms, n=192, 3 rounds
+# MEASURED   ratio to default 1.33 [1.29, 1.37], 3 rounds
+# MEASURED   start 95.0 s, the longest of 4
+# command    llmtune optimize --model Qwen/Qwen2.5-7B-Instruct-AWQ --workload chat
+#
+# Read by start.sh; secrets are not in it.
+set -euo pipefail
+export VLLM_USE_FLASHINFER_SAMPLER=0

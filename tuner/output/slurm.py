@@ -1,0 +1,48 @@
+"""slurm/: a batch job that starts the server on as many nodes as it takes, and the script that it runs on each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.domain.plan import Plan
+from tuner.output.container import program_name, secret_names
+from tuner.output.header import header_lines
+from tuner.output.launch_files import launch_files
+from tuner.output.pod import name_of
+from tuner.output.render import render
+from tuner.output.scripts import ServeScriptEmitter, program_variable
+
+FOLDER = "slurm"
+_MINUTES = 480
+
+
+class SlurmEmitter:
+    """sbatch, without Ray: every node runs the same script and knows its rank."""
+
+    name = "slurm"
+    summary = "a Slurm job: sbatch slurm/job.sbatch"
+
+    def refusal(self, plan: Plan) -> str | None:  # noqa: ARG002
+        """Say nothing: every plan can be written so."""
+        return None
+
+    def files(self, plan: Plan) -> Mapping[str, str]:
+        """Return `slurm/job.sbatch`, `slurm/serve.sh` and the files that the program reads."""
+        launch = plan.launch
+        text = render(
+            "job.sbatch.j2",
+            header=header_lines(plan),
+            name=name_of(plan),
+            nodes=launch.nodes.count if launch.nodes else 1,
+            gpus=launch.nodes.devices if launch.nodes else launch.devices,
+            cores=plan.study.hardware.cores,
+            minutes=_MINUTES,
+            port=launch.port,
+            local=launch.model_is_local,
+            program_variable=program_variable(launch),
+            program=program_name(launch),
+            internal_port=f"{plan.config.engine.upper()}_PORT",
+            secrets=secret_names(plan),
+        )
+        beside = {**ServeScriptEmitter().files(plan), **launch_files(plan)}
+        return {f"{FOLDER}/job.sbatch": text, **{f"{FOLDER}/{name}": body for name, body in beside.items()}}
