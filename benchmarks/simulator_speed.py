@@ -9,9 +9,10 @@ import sys
 import time
 
 from tuner.app.traffic import at_rate, jobs_of
+from tuner.capacity.jobs import Engine
 from tuner.capacity.latency import step_time
 from tuner.capacity.refusal import Refused
-from tuner.capacity.simulate import Engine, simulate
+from tuner.capacity.simulate import simulate
 from tuner.domain.engine import Footprint
 from tuner.facts.catalog import model_by_alias, workload_preset
 from tuner.facts.gpus import gpu_table

@@ -10,10 +10,10 @@ import numpy as np
 from tuner.app.plan_ask import Question
 from tuner.app.traffic import at_rate, jobs_of
 from tuner.capacity import kv
+from tuner.capacity.jobs import Engine, Job
 from tuner.capacity.latency import StepTime, lone_ttft, steady_tpot, step_time
 from tuner.capacity.memory import MemoryPlan, memory_plan
 from tuner.capacity.refusal import Refused
-from tuner.capacity.simulate import Engine, Job
 from tuner.domain.engine import EngineConfig, Footprint, Setting
 from tuner.domain.hardware import Gpu, Hardware
 from tuner.domain.slo import Limit

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from tuner.app.plan_ask import Question
 from tuner.app.plan_candidates import Candidate, Traffic
-from tuner.capacity.simulate import Job, Simulated, simulate
+from tuner.capacity.jobs import Job, Simulated
+from tuner.capacity.simulate import simulate
 from tuner.capacity.sizing import replicas_for
 from tuner.domain.record import Record
 from tuner.domain.slo import Limit, Slo

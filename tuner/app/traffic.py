@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from tuner.capacity.simulate import Job
+from tuner.capacity.jobs import Job
 from tuner.domain.workload import ClosedLoop, OpenLoop, RateProfile, Sessions, Trace, Workload
 from tuner.errors import UsageError
 from tuner.load.arrivals import client_offsets, open_loop_offsets, profile_offsets

@@ -15,169 +15,14 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.capacity.blocks import Kept, Pool
+from tuner.capacity.jobs import Engine, Job, Simulated
 from tuner.capacity.latency import StepTime
 
 _BIG = 1 << 60
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One request: tokens of prompt and answer, when it comes, and the beginning that it shares.
-
-    `shared` names pieces of the prompt in order with their tokens: equal names are equal text, as far as they go. After
-    its end the job `then` is sent, `wait_s` of that one later (conversations). Jobs without a time that follow nobody
-    are taken in order by whoever ends (closed loops).
-    """
-
-    prompt: int
-    output: int
-    at_s: float | None = None
-    shared: tuple[tuple[str, int], ...] = ()
-    wait_s: float = 0.0
-    then: int | None = None
-    measured: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The settings of the engine that its scheduler works with. `blocks` is the size of the KV cache pool."""
-
-    max_sequences: int
-    token_budget: int
-    blocks: int
-    block_tokens: int = 16
-    chunked: bool = True
-    prefix_caching: bool = True
-    tokens_per_step: float = 1.0
-    """Tokens that a decode step gives a sequence: more than one with speculation."""
-    queries: float = 1.0
-    """Tokens that a decode step computes for a sequence."""
-    draft_share: float = 0.0
-    """Time of drafting, as a share of the step."""
-
-
-@dataclass(slots=True)
-class Simulated:
-    """What came out, an entry a request in the order of the jobs; times in seconds. All PREDICTED."""
-
-    arrival: NDArray[np.float64]
-    first: NDArray[np.float64]
-    end: NDArray[np.float64]
-    output: NDArray[np.int64]
-    gaps: NDArray[np.float64]
-    """Durations of steps, each with the number of tokens that came with it in `weights`."""
-    weights: NDArray[np.float64]
-    steps: int
-    preemptions: int
-    hit_tokens: int
-    prompt_tokens: int
-    peak_blocks: float
-    busy_s: float
-    running: float
-    """Sequences in a step, mean over time."""
-    refused: int
-    """Requests that do not fit the KV cache even alone."""
-    spans: NDArray[np.int64]
-    """Of each request, which entries of `gaps` came while it decoded: first, and one past the last."""
-    repeats: NDArray[np.int64]
-    """How many steps each entry of `gaps` stands for."""
-
-    @property
-    def ttft(self) -> NDArray[np.float64]:
-        """Seconds to the first token."""
-        return self.first - self.arrival
-
-    @property
-    def tpot(self) -> NDArray[np.float64]:
-        """Seconds a token after the first, of requests with more than one."""
-        many = self.output > 1
-        return (self.end[many] - self.first[many]) / (self.output[many] - 1)
-
-    @property
-    def e2e(self) -> NDArray[np.float64]:
-        """Seconds from request to the last token."""
-        return self.end - self.arrival
-
-    def itl_of_requests(self, percent: float | None) -> NDArray[np.float64]:
-        """Return the percentile of each request's own gaps, or their mean; not a number for a single token."""
-        found = np.full(self.end.size, np.nan)
-        for number, (start, stop) in enumerate(self.spans.tolist()):
-            values, repeats = self.gaps[start:stop], self.repeats[start:stop].astype(float)
-            if values.size and percent is None:
-                found[number] = float(values @ repeats / repeats.sum())
-            elif values.size:
-                found[number] = weighted_percentile(values, repeats, percent or 0.0)
-        return found
-
-    def itl(self, percent: float) -> float:
-        """Return a percentile of the gaps between tokens, over all tokens."""
-        return weighted_percentile(self.gaps, self.weights, percent)
-
-
-def weighted_percentile(values: NDArray[np.float64], weights: NDArray[np.float64], percent: float) -> float:
-    """Return the value below which `percent` of the weight lies; not a number without values."""
-    if values.size == 0:
-        return float("nan")
-    order = np.argsort(values)
-    total = np.cumsum(weights[order])
-    place = np.searchsorted(total, percent / 100 * total[-1])
-    return float(values[order[min(int(place), values.size - 1)]])
-
-
-class _Kept:
-    """A named beginning in the cache: who uses it, how long it is, and where it stands among the idle blocks."""
-
-    __slots__ = ("claimed", "free", "tokens", "users")
-
-    def __init__(self, tokens: int) -> None:
-        self.users, self.tokens, self.claimed, self.free = 1, tokens, 0.0, 0.0
-
-
-class _Pool:
-    """The blocks: how many are free, and which named beginnings still lie in idle ones."""
-
-    __slots__ = ("block", "claimed", "free", "kept", "total")
-
-    def __init__(self, blocks: int, block_tokens: int) -> None:
-        self.total, self.block = float(blocks), block_tokens
-        self.free, self.claimed = float(blocks), 0.0
-        self.kept: dict[str, _Kept] = {}
-
-    def find(self, pieces: Sequence[tuple[str, int]]) -> tuple[int, list[str]]:
-        """Return how many tokens at the start are there, in whole blocks, and under which names."""
-        found, names = 0, []
-        for name, tokens in pieces:
-            entry = self.kept.get(name)
-            if entry is None:
-                break
-            if not entry.users and self.claimed - entry.claimed >= entry.free:
-                del self.kept[name]  # the idle blocks have gone round once, and these were given away
-                break
-            found += min(tokens, entry.tokens)
-            names.append(name)
-            if tokens > entry.tokens:
-                break
-        return found // self.block * self.block, names
-
-    def hold(self, name: str) -> None:
-        """Count one more user of a beginning; its blocks leave the idle ones with the first."""
-        entry = self.kept[name]
-        if not entry.users:
-            self.free -= entry.tokens / self.block
-        entry.users += 1
-
-    def drop(self, name: str) -> None:
-        """Count one user less."""
-        entry = self.kept[name]
-        entry.users -= 1
-        if not entry.users:
-            self.free += entry.tokens / self.block
-            entry.claimed, entry.free = self.claimed, self.free
 
 
 class Simulation:
@@ -194,7 +39,7 @@ class Simulation:
         self.own = [0.0] * count  # tokens of cache in blocks of its own, when it last was counted
         self.began = [0] * count  # value of the step counter when its decoding began
         self.version = [0] * count
-        self.pool = _Pool(engine.blocks, engine.block_tokens)
+        self.pool = Pool(engine.blocks, engine.block_tokens)
         self.coming: list[tuple[float, int]] = []
         self.waiting: deque[int] = deque()
         self.prefill: list[int] = []
@@ -329,7 +174,7 @@ class Simulation:
         for name, tokens in job.shared:
             entry = kept.get(name)
             if entry is None:
-                kept[name] = _Kept(tokens)
+                kept[name] = Kept(tokens)
                 held.append(name)
                 self.own[number] -= tokens
             elif name in held and tokens > entry.tokens:
