@@ -17,9 +17,11 @@ _OTHERS = re.compile(
 _SECRET = re.compile(
     r"TOKEN(?!IZER)|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|_PAT$|^AUTH", re.IGNORECASE
 )
-# Engine variables change what is measured, so they come from the configuration; these only say where files go.
+# Engine variables change what is measured, so they come from the configuration; these say where files go and that nobody is told.
 _ENGINE = re.compile(r"^(VLLM|SGLANG|TRTLLM|TLLM)_")
-_PLACES = frozenset({"VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_ASSETS_CACHE", "VLLM_NO_USAGE_STATS"})
+_PLACES = frozenset(
+    {"VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_ASSETS_CACHE", "VLLM_NO_USAGE_STATS", "TRTLLM_NO_USAGE_STATS"}
+)
 
 
 def engine_environment(spec: LaunchSpec, ambient: Mapping[str, str]) -> dict[str, str]:
