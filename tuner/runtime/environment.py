@@ -17,7 +17,7 @@ _OTHERS = re.compile(
 _SECRET = re.compile(
     r"TOKEN(?!IZER)|SECRET|PASSW|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL|_PAT$|^AUTH", re.IGNORECASE
 )
-# Engine variables change what is measured, so they come from the configuration; these say where files go and that nobody is told.
+# Engine variables change what is measured, so they come from the configuration; these say where files go, and opt out.
 _ENGINE = re.compile(r"^(VLLM|SGLANG|TRTLLM|TLLM)_")
 _PLACES = frozenset(
     {"VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_ASSETS_CACHE", "VLLM_NO_USAGE_STATS", "TRTLLM_NO_USAGE_STATS"}
