@@ -7,11 +7,7 @@ samplers ignore. The record of a trial is stored before its state is told, so a 
 
 from __future__ import annotations
 
-import fcntl
-import json
 import logging
-import os
-import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +15,6 @@ from typing import Literal, Self
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.exceptions import OptunaError
-from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import ValidationError
 
@@ -29,6 +22,7 @@ from tuner.domain.engine import EngineConfig
 from tuner.domain.trial import Failed, FailureKind, Infeasible, Measured, Trial
 from tuner.errors import StudyError
 from tuner.search.spaces import Choice, OpenSpace
+from tuner.search.storage import first_line, open_study, release, take_lock, writing
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 logging.getLogger("optuna").setLevel(logging.ERROR)
@@ -38,8 +32,6 @@ _RUNS = "runs"
 """The constraint that a configuration starts and holds the load."""
 _WORSE_THAN_ANY_LIMIT = 1e9
 """Missed limits are shares of themselves; whatever does not run must rank behind all of them."""
-LOCK_FILE_SUFFIX = ".lock"
-"""What JournalFileBackend adds to the name of the file that it locks."""
 Purpose = Literal["default", "baseline", "recipe", "search"]
 
 
@@ -60,12 +52,12 @@ class Ledger:
             StudyError: locked by another llmtune, corrupt, unreachable, or it holds another question.
 
         """
-        lock = _take_lock(folder / "study.lock")
+        lock = take_lock(folder / "study.lock")
         try:
-            study = _open(name, direction, folder, storage)
+            study = open_study(name, direction, folder, storage)
             _claim(study, question)
         except BaseException:
-            _release(lock)
+            release(lock)
             raise
         return cls(study, lock)
 
@@ -77,33 +69,47 @@ class Ledger:
 
     def close(self) -> None:
         """Release the study's lock."""
-        _release(self._lock)
+        release(self._lock)
         self._lock = None
 
     def begin(
         self, config: EngineConfig, point: Mapping[str, Choice] | None, space: OpenSpace, purpose: Purpose
     ) -> int:
-        """Note that this configuration is being tried, and return its trial number."""
+        """Note that this configuration is being tried, and return its trial number.
+
+        Raises:
+            OutputError: the storage cannot be written, as on a full disk.
+            StudyError: the storage does not answer.
+
+        """
         token = uuid.uuid4().hex
-        self.study.add_trial(
-            optuna.trial.create_trial(
-                state=TrialState.RUNNING,
-                params=dict(point or {}),
-                distributions=distributions(space) if point is not None else {},
-                user_attrs={_TOKEN: token, _CONFIG: config.model_dump(mode="json"), _PURPOSE: purpose},
+        with writing():
+            self.study.add_trial(
+                optuna.trial.create_trial(
+                    state=TrialState.RUNNING,
+                    params=dict(point or {}),
+                    distributions=distributions(space) if point is not None else {},
+                    user_attrs={_TOKEN: token, _CONFIG: config.model_dump(mode="json"), _PURPOSE: purpose},
+                )
             )
-        )
         newest_first = reversed(self.study.get_trials(deepcopy=False))
         return next(frozen.number for frozen in newest_first if frozen.user_attrs.get(_TOKEN) == token)
 
     def finish(self, trial: Trial, *, score: float | None, violations: Mapping[str, float]) -> None:
-        """Store what came of a trial and tell the sampler what it may know of it."""
+        """Store what came of a trial and tell the sampler what it may know of it.
+
+        Raises:
+            OutputError: the storage cannot be written, as on a full disk.
+            StudyError: the storage does not answer.
+
+        """
         if isinstance(trial.outcome, Measured) != (score is not None):
             raise ValueError("a measured trial has a score, and no other has one")
-        live = self._live(trial.number)
-        live.set_user_attr(_SCORE, [score, dict(violations)])
-        live.set_user_attr(_TRIAL, trial.model_dump_json())
-        self._tell(trial, score, violations)
+        with writing():
+            live = self._live(trial.number)
+            live.set_user_attr(_SCORE, [score, dict(violations)])
+            live.set_user_attr(_TRIAL, trial.model_dump_json())
+            self._tell(trial, score, violations)
 
     def _tell(self, trial: Trial, score: float | None, violations: Mapping[str, float]) -> None:
         live = self._live(trial.number)
@@ -143,14 +149,15 @@ class Ledger:
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if _TRIAL in frozen.user_attrs:
                 score, violations = frozen.user_attrs[_SCORE]
-                self._tell(self._record(frozen), score, violations)
+                with writing():
+                    self._tell(self._record(frozen), score, violations)
 
     def _record(self, frozen: FrozenTrial) -> Trial:
         try:
             return Trial.model_validate_json(frozen.user_attrs[_TRIAL])
         except ValidationError as error:
             raise StudyError(
-                f"trial {frozen.number} of study {self.study.study_name!r} cannot be read: {_line(error)}",
+                f"trial {frozen.number} of study {self.study.study_name!r} cannot be read: {first_line(error)}",
                 hint="name another study with --study",
             ) from None
 
@@ -171,32 +178,6 @@ def _constrain(live: optuna.trial.Trial, constraints: Mapping[str, float]) -> No
             live.set_constraint(name, value)
 
 
-def _open(
-    name: str, direction: Literal["maximize", "minimize"], folder: Path, storage: str | None
-) -> optuna.Study:
-    """Load the study, or create it; reading alone writes nothing."""
-    try:
-        backend = _own_journal(folder / "study.journal") if storage is None else _shared(storage)
-        if name in optuna.get_all_study_names(backend):
-            study = optuna.load_study(study_name=name, storage=backend)
-        else:
-            study = optuna.create_study(study_name=name, direction=direction, storage=backend, load_if_exists=True)
-        study.get_trials(deepcopy=False)
-    except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        raise StudyError(
-            f"the storage of study {name!r} is corrupt: {_line(error)}",
-            hint="move the study's folder away, or name another study with --study",
-        ) from None
-    except ImportError as error:
-        raise StudyError(
-            f"the storage of study {name!r} cannot be used: {_line(error)}",
-            hint="install llmtune[postgres], and write postgresql+psycopg://host/db",
-        ) from None
-    except _unusable() as error:
-        raise StudyError(f"the storage of study {name!r} cannot be used: {_line(error)}") from None
-    return study
-
-
 def _claim(study: optuna.Study, question: str) -> None:
     known = study.user_attrs.get(_QUESTION)
     if known is None:
@@ -207,70 +188,3 @@ def _claim(study: optuna.Study, question: str) -> None:
             "pinned settings differ)",
             hint="name another study with --study, or repeat the command it was made with",
         )
-
-
-def _unusable() -> tuple[type[Exception], ...]:
-    """Return what storages raise; SQLAlchemy is only loaded, and only counts, for storages that use it."""
-    sql = sys.modules.get("sqlalchemy.exc")
-    return (OSError, ValueError, RuntimeError, OptunaError, *((sql.SQLAlchemyError,) if sql else ()))
-
-
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _own_journal(path: Path) -> BaseStorage:
-    """Open the journal of a study whose lock we hold, so a lock on the file is one that a dead process left."""
-    path.with_name(path.name + LOCK_FILE_SUFFIX).unlink(missing_ok=True)
-    return _journal(path)
-
-
-def _journal(path: Path) -> BaseStorage:
-    _drop_half_line(path)
-    return JournalStorage(JournalFileBackend(str(path)))
-
-
-def _drop_half_line(path: Path) -> None:
-    """Cut a last line that a crash left without its end: the next entry would be glued to it."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)
-
-
-def _shared(url: str) -> BaseStorage:
-    scheme, _, rest = url.partition("://")
-    if not rest:
-        raise StudyError(
-            f"--storage {url!r} is not a URL", hint="e.g. journal:///path/study.journal, postgresql+psycopg://host/db"
-        )
-    return _journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
-
-
-def _take_lock(path: Path) -> int:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StudyError(
-            f"{path.parent} cannot hold a study: {error.strerror}", hint="choose another place with --out"
-        ) from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
-        os.close(handle)
-        raise StudyError(
-            f"another llmtune (process {owner or 'unknown'}) is working on this study",
-            hint="wait for it, stop it, or name another study with --study",
-        ) from None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-    return handle
-
-
-def _release(lock: int | None) -> None:
-    if lock is not None:
-        os.close(lock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -239,26 +239,28 @@ def _check_setting(document: Document, index: int, setting: SpaceSetting, engine
     here: tuple[str | int, ...] = ("settings", index)
     if not _in_range(document, (*here, "when", "versions"), setting.when.versions, version):
         return
+    if not setting.flag.startswith(ENV_PREFIX):
+        _located(document, (*here, "flag"), flag_table(engine, version).require, setting.flag)
     for number, value in enumerate(setting.values):
         condition = setting.values_when.get(choice_text(value), Condition())
         key = (*here, "values_when", choice_text(value), "versions")
         if value is not None and _in_range(document, key, condition.versions, version):
             key = (*here, "values", number) if number else (*here, "flag")
-            _check_value(document, key, setting.flag, value, engine=engine, version=version)
+            _located(document, key, ENGINES[engine].check, setting.flag, value, version)
     for flag, allowed in setting.when.settings.items():
         for value in allowed:
             if value != UNSET:
-                key = (*here, "when", "settings", flag)
-                _check_value(document, key, flag, value, engine=engine, version=version)
+                _located(document, (*here, "when", "settings", flag), ENGINES[engine].check, flag, value, version)
     if all(value is None for value in setting.values):
         raise document.error((*here, "values"), f"{setting.flag} has no value besides unset")
 
 
-def _check_value(
-    document: Document, key: tuple[str | int, ...], flag: str, value: Value, *, engine: str, version: str
+def _located(
+    document: Document, key: tuple[str | int, ...], check: Callable[..., object], *arguments: Value
 ) -> None:
+    """Let a check say where in the file the flag or value stands that it refuses."""
     try:
-        ENGINES[engine].check(flag, value, version)
+        check(*arguments)
     except LlmtuneError as error:
         raise document.error(key, error.message, error.hint) from None
 

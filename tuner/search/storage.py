@@ -1,0 +1,150 @@
+"""Optuna's storages: one lock a study, journals that survive a crash, and everything that can be wrong in words."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import optuna
+from optuna.exceptions import OptunaError
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from tuner.errors import OutputError, StudyError
+
+LOCK_FILE_SUFFIX = ".lock"
+"""What JournalFileBackend adds to the name of the file that it locks."""
+
+
+def take_lock(path: Path) -> int:
+    """Take a study's lock, and return what `release` needs.
+
+    Raises:
+        StudyError: another process holds it, or the folder cannot hold it.
+
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StudyError(
+            f"{path.parent} cannot hold a study: {error.strerror}", hint="choose another place with --out"
+        ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
+        os.close(handle)
+        raise StudyError(
+            f"another llmtune (process {owner or 'unknown'}) is working on this study",
+            hint="wait for it, stop it, or name another study with --study",
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    return handle
+
+
+def release(lock: int | None) -> None:
+    """Let go of a lock, if it is held."""
+    if lock is not None:
+        os.close(lock)
+
+
+def open_study(
+    name: str, direction: Literal["maximize", "minimize"], folder: Path, storage: str | None
+) -> optuna.Study:
+    """Load the study, or create it; reading alone writes nothing.
+
+    Raises:
+        StudyError: the storage is corrupt, not there, or of a kind that is not installed.
+
+    """
+    try:
+        backend = _own_journal(folder / "study.journal") if storage is None else _shared(storage)
+        if name in optuna.get_all_study_names(backend):
+            study = optuna.load_study(study_name=name, storage=backend)
+        else:
+            study = optuna.create_study(study_name=name, direction=direction, storage=backend, load_if_exists=True)
+        study.get_trials(deepcopy=False)
+    except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        raise StudyError(
+            f"the storage of study {name!r} is corrupt: {first_line(error)}",
+            hint="move the study's folder away, or name another study with --study",
+        ) from None
+    except ImportError as error:
+        raise StudyError(
+            f"the storage of study {name!r} cannot be used: {first_line(error)}",
+            hint="install llmtune[postgres], and write postgresql+psycopg://host/db",
+        ) from None
+    except _unusable() as error:
+        raise StudyError(f"the storage of study {name!r} cannot be used: {first_line(error)}") from None
+    return study
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Turn what storages raise while they are written into errors with a hint.
+
+    Raises:
+        OutputError: the storage cannot be written, as on a full disk.
+        StudyError: the storage does not answer.
+
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the study's storage: {error.strerror or error}",
+            hint="make room on that file system, then run the same command again; every finished trial is kept",
+        ) from None
+    except _unusable() as error:
+        raise StudyError(
+            f"the study's storage does not answer: {first_line(error)}", hint="the same command goes on from here"
+        ) from None
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _unusable() -> tuple[type[Exception], ...]:
+    """Return what storages raise; SQLAlchemy is only loaded, and only counts, for storages that use it."""
+    sql = sys.modules.get("sqlalchemy.exc")
+    return (OSError, ValueError, RuntimeError, OptunaError, *((sql.SQLAlchemyError,) if sql else ()))
+
+
+def _own_journal(path: Path) -> BaseStorage:
+    """Open the journal of a study whose lock we hold, so a lock on the file is one that a dead process left."""
+    path.with_name(path.name + LOCK_FILE_SUFFIX).unlink(missing_ok=True)
+    return _journal(path)
+
+
+def _journal(path: Path) -> BaseStorage:
+    _drop_half_line(path)
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _drop_half_line(path: Path) -> None:
+    """Cut a last line that a crash left without its end: the next entry would be glued to it."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+
+
+def _shared(url: str) -> BaseStorage:
+    scheme, _, rest = url.partition("://")
+    if not rest:
+        raise StudyError(
+            f"--storage {url!r} is not a URL", hint="e.g. journal:///path/study.journal, postgresql+psycopg://host/db"
+        )
+    return _journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
