@@ -32,11 +32,20 @@ def metrics_page() -> str:
         f"| `{metric.name}` | {metric.unit} | {metric.direction} | {metric.formula} | {metric.edge_cases} |"
         for metric in METRICS
     ]
+    tools = sorted({tool for metric in METRICS for tool in metric.elsewhere})
+    names = [
+        f"| `{metric.name}` | " + " | ".join(metric.elsewhere.get(tool, "-") for tool in tools) + " |"
+        for metric in METRICS
+    ]
+    elsewhere = (
+        "\n## Names elsewhere\n\nThe nearest thing in other tools; in brackets what is computed differently.\n\n"
+        f"| name | {' | '.join(tools)} |\n|{' --- |' * (len(tools) + 1)}\n" + "\n".join(names) + "\n"
+    )
     head = (
         "# Metrics\n\nEvery metric is defined once, in `tuner/measure/table.py`. Each is reported with a 95 % "
         "interval.\n\n| name | unit | better | formula | edge cases |\n| --- | --- | --- | --- | --- |\n"
     )
-    return GENERATED + head + "\n".join(rows) + "\n"
+    return GENERATED + head + "\n".join(rows) + "\n" + elsewhere
 
 
 def _help(words: list[str]) -> str:

@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
-
-import httpx
 
 from tuner import __version__
 from tuner.app.events import Listener, LoadProgress, Note
+from tuner.app.requests import requests_of
 from tuner.app.scrape import scrape
+from tuner.app.served import Found, calibrated, find_server
 from tuner.app.watch import Watch
 from tuner.domain.bench import BenchResult, Level
 from tuner.domain.engine import ServerMetrics
@@ -22,16 +21,13 @@ from tuner.domain.load_record import LoadRun
 from tuner.domain.slo import Slo
 from tuner.domain.trial import Warn
 from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
-from tuner.engines import ENGINES
-from tuner.engines.base import Engine
-from tuner.errors import ServerError, UsageError
-from tuner.load.dialects import Dialect, dialect_of
 from tuner.load.driver import Progress
-from tuner.load.prompts import build_requests
 from tuner.load.run import run_load
 from tuner.load.target import Api
 from tuner.measure.objective import meets
+from tuner.measure.observed import observed_warnings, with_warnings
 from tuner.measure.requests import measure
+from tuner.measure.sequential import UntilPrecise
 from tuner.output.evidence import TrialFolder, check_writable
 from tuner.output.files import write_text
 from tuner.output.quoting import dump_json
@@ -39,6 +35,7 @@ from tuner.output.tables import can_write_parquet, write_parquet
 from tuner.runtime.host import HostWatch
 
 _SAFE_VOCABULARY = 1000
+_CAP_S = 300.0
 _GAIN = 1.05
 _MOST_CLIENTS = 1024
 _BISECTIONS = 3
@@ -55,20 +52,11 @@ class BenchAsk:
     api: Api = "completions"
     api_key: str | None = None
     duration_s: float | None = None
+    precision: float | None = None
+    """Half width of the throughput's interval, as a share, at which a level may end."""
     sweep: bool = False
     seed: int = 0
     out: Path | None = None
-
-
-@dataclass(frozen=True)
-class Found:
-    """The server as it answered."""
-
-    url: str
-    model: str
-    dialect: Dialect
-    engine: Engine | None
-    local: bool
 
 
 def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
@@ -82,6 +70,8 @@ def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
     if ask.out is not None:
         check_writable(ask.out)
     found = find_server(ask.url, ask.model, ask.api_key)
+    if ask.api == "chat" or not found.dialect.token_ids:
+        found = calibrated(found, ask.api, ask.api_key, tell)
     tell(Note(f"server {found.url}: model {found.model}, spoken to as {found.dialect.name}"))
     levels: list[Level] = []
     knee: str | None = None
@@ -98,59 +88,19 @@ def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
         kept = [level for level in levels if level.meets_slo]
         knee = max(kept, key=lambda level: level.concurrency or 0).label if kept else None
     result = BenchResult(
-        tool_version=__version__, url=found.url, model=found.model, dialect=found.dialect.name, api=ask.api,
-        seed=ask.seed, slo=ask.slo, levels=tuple(sorted(levels, key=lambda level: level.concurrency or 0)), knee=knee,
+        tool_version=__version__,
+        url=found.url,
+        model=found.model,
+        dialect=found.dialect.name,
+        api=ask.api,
+        seed=ask.seed,
+        slo=ask.slo,
+        levels=tuple(sorted(levels, key=lambda level: level.concurrency or 0)),
+        knee=knee,
     )
     if ask.out is not None:
         write_text(ask.out / "bench.json", dump_json(result.model_dump(mode="json")))
     return result
-
-
-def find_server(url: str, model: str | None, api_key: str | None) -> Found:
-    """Ask the server what it serves.
-
-    Raises:
-        ServerError: not reachable, a TLS failure, 401, no list of models, or another model than asked for.
-        UsageError: not a URL.
-
-    """
-    base = url.rstrip("/").removesuffix("/v1")
-    parts = urlsplit(base)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"--url {url!r} is not a URL", hint="write http://host:port")
-    shown = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
-    served = _models(base, shown, api_key)
-    names = [str(entry.get("id")) for entry in served]
-    if model is not None and model not in names:
-        raise ServerError(f"{shown} does not serve {model!r}", hint=f"it serves: {', '.join(names) or 'nothing'}")
-    if model is None and len(names) != 1:
-        raise ServerError(f"{shown} serves {len(names)} models", hint=f"say which with --model: {', '.join(names)}")
-    chosen = next(entry for entry in served if model in (None, entry.get("id")))
-    dialect = dialect_of(chosen.get("owned_by"))
-    return Found(
-        url=base, model=str(chosen["id"]), dialect=dialect, engine=ENGINES.get(dialect.name),
-        local=parts.hostname in ("127.0.0.1", "localhost", "::1"),
-    )
-
-
-def _models(base: str, shown: str, api_key: str | None) -> list[dict[str, str]]:
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    try:
-        answer = httpx.get(f"{base}/v1/models", headers=headers, timeout=10.0, trust_env=False)
-    except httpx.ConnectError as error:
-        hint = "is the certificate trusted here?" if "CERTIFICATE" in str(error).upper() else "is it running there?"
-        raise ServerError(f"cannot connect to {shown}: {error}", hint=hint) from None
-    except httpx.HTTPError as error:
-        raise ServerError(f"{shown} gives no answer: {str(error) or type(error).__name__}") from None
-    if answer.status_code in (401, 403):
-        raise ServerError(f"{shown} answers {answer.status_code}: it wants a key",
-                          hint="put it in an environment variable and name that: --api-key-env NAME")
-    try:
-        served = answer.json()["data"]
-        return [dict(entry) for entry in served]
-    except (ValueError, KeyError, TypeError):
-        raise ServerError(f"{shown}/v1/models answers {answer.status_code} without a list of models",
-                          hint="bench loads servers with an OpenAI-style API; is this one?") from None
 
 
 def _levels(ask: BenchAsk, done: list[Level]) -> Iterator[Workload]:
@@ -179,9 +129,13 @@ def _levels(ask: BenchAsk, done: list[Level]) -> Iterator[Workload]:
 
 def _at(workload: Workload, clients: int) -> Workload:
     requests = max(workload.requests if clients >= 8 else workload.requests // 8, 8 * clients, 16)
-    return workload.model_copy(update={
-        "arrivals": ClosedLoop(concurrency=clients), "requests": requests, "warmup_requests": min(2 * clients, 64),
-    })
+    return workload.model_copy(
+        update={
+            "arrivals": ClosedLoop(concurrency=clients),
+            "requests": requests,
+            "warmup_requests": min(2 * clients, 64),
+        }
+    )
 
 
 def _level(ask: BenchAsk, found: Found, workload: Workload, tell: Listener) -> Level:
@@ -200,21 +154,52 @@ def _level(ask: BenchAsk, found: Found, workload: Workload, tell: Listener) -> L
 
 
 def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: Listener, *, workers: int) -> Level:
-    if ask.duration_s is not None:
-        workload = workload.model_copy(update={"requests": _enough(workload, ask.duration_s)})
+    if ask.duration_s is not None or ask.precision is not None:
+        workload = workload.model_copy(update={"requests": _enough(workload, ask.duration_s or _CAP_S)})
     as_text = ask.api == "chat" or not found.dialect.token_ids
-    requests = build_requests(
-        workload, vocab_size=_SAFE_VOCABULARY, seed=ask.seed, salt=secrets.token_hex(8), as_text=as_text
+    requests = requests_of(
+        workload,
+        vocab_size=_SAFE_VOCABULARY,
+        seed=ask.seed,
+        salt=secrets.token_hex(8),
+        as_text=as_text,
+        scale=found.scale,
     )
     before = _counts(found, ask)
+    until = (
+        UntilPrecise(ask.precision, cap_s=ask.duration_s or _CAP_S, clock=time.monotonic_ns) if ask.precision else None
+    )
     host = HostWatch()
     with Watch(found.url, found.engine, local=found.local) as watch:
         run = run_load(
-            found.url, found.model, requests, workload, api=ask.api, api_key=ask.api_key, dialect=found.dialect.name,
-            seed=ask.seed, workers=workers, keep_on_interrupt=True, stop=_clock(ask.duration_s),
+            found.url,
+            found.model,
+            requests,
+            workload,
+            api=ask.api,
+            api_key=ask.api_key,
+            dialect=found.dialect.name,
+            seed=ask.seed,
+            workers=workers,
+            keep_on_interrupt=True,
+            stop=until.reason if until else _clock(ask.duration_s),
+            on_record=until.add if until else None,
             on_progress=lambda progress: tell(_progress(progress)),
         )
+    after, environment = _counts(found, ask), host.environment(run.cpu_s)
     measurement = measure(run, ask.slo)
+    measurement = with_warnings(
+        measurement,
+        observed_warnings(
+            measurement,
+            before=before,
+            after=after,
+            environment=environment,
+            readings=watch.readings,
+            shared_prefix=any(one.shared_prefix > 0 for one in workload.mix),
+            engine_is_here=found.local,
+        ),
+    )
     name = f"requests-{label.replace('/', '-')}"
     file = ""
     if ask.out is not None:
@@ -223,9 +208,17 @@ def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: List
         if can_write_parquet():
             write_parquet(ask.out / f"{name}.parquet", run.records)
     return Level(
-        label=label, workload=workload, measurement=measurement, meets_slo=meets(measurement, ask.slo), before=before,
-        after=_counts(found, ask), readings=tuple(watch.readings), environment=host.environment(run.cpu_s),
-        client_workers=run.workers, stopped=_stopped(run), requests_file=file,
+        label=label,
+        workload=workload,
+        measurement=measurement,
+        meets_slo=meets(measurement, ask.slo),
+        before=before,
+        after=after,
+        readings=tuple(watch.readings),
+        environment=environment,
+        client_workers=run.workers,
+        stopped=_stopped(run),
+        requests_file=file,
     )
 
 
@@ -236,12 +229,20 @@ def _counts(found: Found, ask: BenchAsk) -> ServerMetrics:
 def _clock(duration_s: float | None) -> Callable[[], str | None] | None:
     if duration_s is None:
         return None
-    end = time.monotonic() + duration_s
-    return lambda: "the duration is over" if time.monotonic() > end else None
+    started: list[float] = []
+
+    def stop() -> str | None:
+        """Count from the first call: setting up is not part of the level."""
+        if not started:
+            started.append(time.monotonic())
+        return "the duration is over" if time.monotonic() - started[0] > duration_s else None
+
+    return stop
 
 
 def _stopped(run: LoadRun) -> str | None:
-    return None if run.stopped == "the duration is over" else run.stopped
+    planned = ("the duration is over", "the time limit is reached", "the throughput is known")
+    return None if run.stopped is None or run.stopped.startswith(planned) else run.stopped
 
 
 def _enough(workload: Workload, duration_s: float) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from tuner.app.requests import requests_of
 from tuner.domain.load_record import LoadRun
 from tuner.domain.study import StudySpec
 from tuner.load.driver import Progress
-from tuner.load.prompts import build_requests
 from tuner.load.run import run_load
 from tuner.measure.quality import client_limits
 
@@ -30,7 +30,7 @@ def load(
     """
 
     def once(salt: str, workers: int) -> LoadRun:
-        requests = build_requests(study.workload, vocab_size=study.model.vocab_size, seed=study.seed, salt=salt)
+        requests = requests_of(study.workload, vocab_size=study.model.vocab_size, seed=study.seed, salt=salt)
         return run_load(
             url, served_name, requests, study.workload,
             seed=study.seed, stop=stop, on_progress=on_progress, workers=workers,

@@ -15,10 +15,11 @@ from tuner.app.scrape import scrape
 from tuner.domain.engine import EngineConfig, LaunchSpec, ServerMetrics, StartupFacts
 from tuner.domain.load_record import LoadRun
 from tuner.domain.study import StudySpec
-from tuner.domain.trial import Failed, FailureKind, Measured, Outcome, Phase, Trial
+from tuner.domain.trial import Environment, Failed, FailureKind, Measured, Measurement, Outcome, Phase, Trial
 from tuner.engines.base import Engine
 from tuner.errors import HardwareError
 from tuner.load.driver import Progress
+from tuner.measure.observed import observed_warnings, with_warnings
 from tuner.measure.requests import measure
 from tuner.output.evidence import TrialFolder
 from tuner.runtime.base import Launcher, Server
@@ -76,6 +77,7 @@ class _Seen:
     fault: str | None = None
     memory: int | None = None
     start_s: float = 0.0
+    environment: Environment = field(default_factory=Environment)
 
 
 def run_trial(
@@ -111,7 +113,7 @@ def run_trial(
     with clock.phase("settle", own=True):
         wait_gpu_memory_back(bench.gpu_base)
         used = (seen.run.cpu_s if seen.run else 0.0) + (seen.cpu_s or 0.0)
-        state = watch.environment(used)
+        seen.environment = watch.environment(used)
     with clock.phase("judge", own=True):
         outcome = judge(bench, seen, server)
         if seen.run is not None:
@@ -122,7 +124,7 @@ def run_trial(
                 "purpose": purpose,
                 "config": config,
                 "outcome": outcome,
-                "environment": state,
+                "environment": seen.environment,
                 "attempts": attempts,
                 "evidence": str(folder.path.relative_to(bench.study_folder)),
             }
@@ -238,12 +240,23 @@ def _judge_load(bench: Bench, seen: _Seen) -> Outcome:
     if refused is not None:
         return _failed(FailureKind.MACHINE, refused, "load", seen)
     return Measured(
-        measurement=measure(run, bench.spec.slo),
+        measurement=_measured(bench, run, seen),
         startup=seen.startup,
         metrics_before=seen.before,
         metrics_after=seen.after,
         start_s=seen.start_s,
         peak_memory_bytes=seen.memory,
+    )
+
+
+def _measured(bench: Bench, run: LoadRun, seen: _Seen) -> Measurement:
+    measurement = measure(run, bench.spec.slo)
+    shared = any(one.shared_prefix > 0 for one in bench.spec.workload.mix)
+    return with_warnings(
+        measurement,
+        observed_warnings(
+            measurement, before=seen.before, after=seen.after, environment=seen.environment, shared_prefix=shared
+        ),
     )
 
 

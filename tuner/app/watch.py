@@ -12,8 +12,8 @@ import psutil
 from tuner.app.scrape import scrape
 from tuner.domain.bench import Reading
 from tuner.engines.base import Engine
-from tuner.runtime.gpu import clocks_mhz, memory_used_bytes
 from tuner.runtime.host import memory_available_bytes
+from tuner.runtime.telemetry import telemetry
 
 PERIOD_S = 1.0
 _MOST = 4000
@@ -56,8 +56,7 @@ class Watch:
         return Reading.model_validate({
             "at_s": round(at_s, 3),
             "server": metrics or {},
-            "gpu_memory_bytes": memory_used_bytes() if self._local else (),
-            "gpu_clocks_mhz": clocks_mhz() if self._local else (),
+            "gpus": telemetry() if self._local else (),
             "cpu_share": psutil.cpu_percent() / 100 if self._local else None,
             "memory_available_bytes": memory_available_bytes() if self._local else None,
         })

@@ -26,6 +26,12 @@ def bench(
     ] = False,
     slo: Annotated[str | None, typer.Option("--slo", help='Limits, e.g. "p95 ttft<=300ms, p95 itl<=40ms".')] = None,
     duration: Annotated[str | None, typer.Option("--duration", help="Time of each level, e.g. 60s.")] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            "--precision", min=0.001, max=0.5, help="End a level once throughput is known to this share, e.g. 0.02."
+        ),
+    ] = None,
     soak: Annotated[str | None, typer.Option("--soak", help="One level for this long, e.g. 1h.")] = None,
     requests: Annotated[int | None, typer.Option("--requests", min=1, help="Measured requests of each level.")] = None,
     api: Annotated[str, typer.Option("--api", help="completions or chat.")] = "completions",
@@ -62,8 +68,16 @@ def bench(
     length = soak or duration
     run(
         BenchAsk(
-            url=url, workload=load, slo=parse_slo(slo) if slo else Slo(), model=model,
-            api="chat" if api == "chat" else "completions", api_key=key, sweep=sweep, seed=seed, out=out,
+            url=url,
+            workload=load,
+            slo=parse_slo(slo) if slo else Slo(),
+            model=model,
+            api="chat" if api == "chat" else "completions",
+            api_key=key,
+            sweep=sweep,
+            seed=seed,
+            out=out,
+            precision=precision,
             duration_s=seconds(length, "--soak" if soak else "--duration") if length else None,
         ),
         as_json=json,

@@ -11,13 +11,26 @@ from tuner.domain.trial import Environment, Measurement
 from tuner.domain.workload import Workload
 
 
+class GpuReading(Record):
+    """One GPU at one moment: power in W, temperature in degrees Celsius, utilization 0..1. None: it does not say.
+
+    `held_back` names what keeps its clocks below what was asked for: `power_cap`, `thermal`, `power_brake`.
+    """
+
+    clock_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    utilization: float | None = None
+    memory_bytes: int | None = None
+    held_back: tuple[str, ...] = ()
+
+
 class Reading(Record):
     """The server's own gauges and the machine's at one moment of a run, `at_s` seconds after its start."""
 
     at_s: float
     server: ServerMetrics
-    gpu_memory_bytes: tuple[int, ...] = ()
-    gpu_clocks_mhz: tuple[int, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
     cpu_share: float | None = None
     memory_available_bytes: int | None = None
 

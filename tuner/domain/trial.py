@@ -38,6 +38,7 @@ class Warn(StrEnum):
     PREFIX_HITS = "prefix_hits"
     HOST_BUSY = "host_busy"
     ERRORS = "errors"
+    THROTTLED = "throttled"
     LENGTHS_OFF = "lengths_off"
 
 

@@ -26,6 +26,7 @@ ADVICE: dict[Warn, str] = {
         "Prompts came out longer or shorter than the workload says: measure the words of this server first, or send "
         "token ids."
     ),
+    Warn.THROTTLED: "A GPU held its clocks down during the run: check cooling and power limit, and measure again.",
     Warn.ERRORS: "Requests failed: the latencies are those of the answers that survived; see the kinds and the log.",
 }
 
