@@ -53,7 +53,8 @@ def main(wheel: Path, *, write: bool) -> int:
 def published(archive: zipfile.ZipFile, name: str) -> dict[str, float]:
     """Return the numbers of one systems file in this table's units."""
     entry: dict[str, Any] = yaml.safe_load(archive.read(f"aiconfigurator_core/systems/{name}.yaml"))["gpu"]
-    return {field: entry[key] / unit for field, (key, unit) in FIELDS.items() if isinstance(entry.get(key), (int, float))}
+    known = {field: (entry.get(key), unit) for field, (key, unit) in FIELDS.items()}
+    return {field: value / unit for field, (value, unit) in known.items() if isinstance(value, (int, float))}
 
 
 if __name__ == "__main__":
