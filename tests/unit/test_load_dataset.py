@@ -8,7 +8,7 @@ import pytest
 
 from tuner.domain.workload import ClosedLoop, Fixed, Workload
 from tuner.errors import SpaceError
-from tuner.load.dataset import Row, read_prompts, requests_from_rows, with_times
+from tuner.load.dataset import Row, read_prompts, requests_from_rows
 from tuner.load.prompts import Message
 
 pytestmark = pytest.mark.unit
@@ -80,4 +80,9 @@ def test_few_rows_are_used_again_and_lengths_drawn_where_none_are_given() -> Non
     assert len(made) == 7
     assert {r.output_tokens for r in made} == {9}
     assert {r.input_tokens for r in made} == {0, 2}
-    assert [r.at_s for r in with_times(made, range(7))] == list(range(7))
+
+
+def test_own_prompts_come_on_no_trace_and_in_no_conversation() -> None:
+    for arrivals in ({"kind": "trace", "path": "x"}, {"kind": "sessions", "users": 1, "turns": {"kind": "fixed", "tokens": 2}}):
+        with pytest.raises(ValueError, match="lengths of its own"):
+            Workload.model_validate(SHAPE.model_dump() | {"prompts_file": "p.jsonl", "arrivals": arrivals})

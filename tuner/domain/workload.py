@@ -224,10 +224,12 @@ class Workload(Record):
         return data
 
     @model_validator(mode="after")
-    def _named_once(self) -> Workload:
+    def _consistent(self) -> Workload:
         names = [one.name for one in self.classes]
         if len(set(names)) != len(names):
             raise ValueError("two classes have the same name")
+        if self.prompts_file and isinstance(self.arrivals, (Trace, Sessions)):
+            raise ValueError(f"prompts of a file cannot come as {self.arrivals.kind}, which has lengths of its own")
         return self
 
     @property

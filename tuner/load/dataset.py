@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,6 @@ def requests_from_rows(workload: Workload, rows: Sequence[Row], *, seed: int) ->
         made.append(Request(id=name, prompt=row.prompt, input_tokens=known, group=row.group, warmup=warmup,
                             output_tokens=int(drawn[number]) if row.output_tokens is None else row.output_tokens))
     return made
-
-
-def with_times(requests: Sequence[Request], times: Sequence[float]) -> list[Request]:
-    """Return the requests with these send times, for prompts that come on the schedule of a trace."""
-    return [replace(request, at_s=at_s) for request, at_s in zip(requests, times, strict=True)]
 
 
 def _is_ids(prompt: Prompt) -> bool:
