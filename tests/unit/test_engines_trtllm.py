@@ -427,6 +427,11 @@ def test_footprint() -> None:
     assert (view.weight_bits, view.kv_bits, view.kv_dtype, view.eager, view.chunked_prefill) == (16.0, 8.0, "fp8", True, True)
 
 
+def test_a_context_that_is_not_set_is_shortened_to_the_cache() -> None:
+    """`Adjusted max_seq_len to ...`: vLLM refuses to start in its place."""
+    assert ENGINE.footprint(hub_model(max_context=131072), config()).max_context is None
+
+
 @pytest.mark.parametrize(("set_to", "expected"), [({}, 0.9), ({"kv_cache_config__free_gpu_memory_fraction": 0.5}, 0.5)])
 def test_the_fraction_is_of_free_memory_never_of_the_device(set_to: dict[str, Value], expected: float) -> None:
     view = ENGINE.footprint(hub_model(), config(**set_to))

@@ -129,7 +129,10 @@ class TrtllmEngine:
         )
 
     def footprint(self, model: ModelSpec, config: EngineConfig) -> Footprint:
-        """Give the neutral view; sizes that the engine decides by itself stay None."""
+        """Give the neutral view; sizes that the engine decides by itself stay None.
+
+        So does a context length that is not set: the engine shortens the model's to what its cache holds, and starts.
+        """
         dtype = str(config.get("dtype") or "auto")
         bits = _BITS.get(model.dtype or "" if dtype == "auto" else dtype, 16.0)
         kv = str(config.get("kv_cache_config.dtype") or "auto")
@@ -143,7 +146,7 @@ class TrtllmEngine:
             kv_bits=bits if kv == "auto" else _BITS.get(kv.lower(), 16.0),
             kv_dtype=None if kv == "auto" else kv,
             max_sequences=_count(config, "max_batch_size"),
-            max_context=_count(config, "max_seq_len") or model.max_context,
+            max_context=_count(config, "max_seq_len"),
             batched_tokens=_count(config, "max_num_tokens"),
             free_memory_fraction=_DEFAULT_FRACTION if fraction is None else fraction,
             kv_bytes=_count(config, "kv_cache_config.max_gpu_total_bytes") or None,
