@@ -21,7 +21,7 @@ from tuner.cli.main import app  # noqa: F401  (the commands import without their
 from tuner.domain.slo import Slo, parse_slo
 from tuner.errors import ServerError, SpaceError, UsageError
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
 

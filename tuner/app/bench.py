@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from tuner.runtime.host import HostWatch
 
 _SAFE_VOCABULARY = 1000
 _CAP_S = 300.0
+_TIME_IS_OVER = "the duration is over"
 _GAIN = 1.05
 _MOST_CLIENTS = 1024
 _BISECTIONS = 3
@@ -169,6 +170,12 @@ def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: List
     until = (
         UntilPrecise(ask.precision, cap_s=ask.duration_s or _CAP_S, clock=time.monotonic_ns) if ask.precision else None
     )
+    clock = _Clock(ask.duration_s)
+
+    def see(progress: Progress) -> None:
+        clock.see(progress)
+        tell(_progress(progress))
+
     host = HostWatch()
     with Watch(found.url, found.engine, local=found.local) as watch:
         run = run_load(
@@ -182,9 +189,9 @@ def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: List
             seed=ask.seed,
             workers=workers,
             keep_on_interrupt=True,
-            stop=until.reason if until else _clock(ask.duration_s),
+            stop=until.reason if until else clock.stop,
             on_record=until.add if until else None,
-            on_progress=lambda progress: tell(_progress(progress)),
+            on_progress=see,
         )
     after, environment = _counts(found, ask), host.environment(run.cpu_s)
     measurement = measure(run, ask.slo)
@@ -226,22 +233,27 @@ def _counts(found: Found, ask: BenchAsk) -> ServerMetrics:
     return found.engine.server_metrics(scrape(found.url, ask.api_key)) if found.engine else ServerMetrics()
 
 
-def _clock(duration_s: float | None) -> Callable[[], str | None] | None:
-    if duration_s is None:
-        return None
-    started: list[float] = []
+class _Clock:
+    """Ends a run after a time, counted from when requests are under way: setting up is not part of the level."""
 
-    def stop() -> str | None:
-        """Count from the first call: setting up is not part of the level."""
-        if not started:
-            started.append(time.monotonic())
-        return "the duration is over" if time.monotonic() - started[0] > duration_s else None
+    def __init__(self, duration_s: float | None) -> None:
+        self._duration_s = duration_s
+        self._started: float | None = None
 
-    return stop
+    def see(self, progress: Progress) -> None:
+        """Start the clock with the first request."""
+        if self._started is None and (progress.in_flight or progress.done):
+            self._started = time.monotonic()
+
+    def stop(self) -> str | None:
+        """Return why the run ends, or None."""
+        if self._duration_s is None or self._started is None:
+            return None
+        return _TIME_IS_OVER if time.monotonic() - self._started > self._duration_s else None
 
 
 def _stopped(run: LoadRun) -> str | None:
-    planned = ("the duration is over", "the time limit is reached", "the throughput is known")
+    planned = (_TIME_IS_OVER, "the time limit is reached", "the throughput is known")
     return None if run.stopped is None or run.stopped.startswith(planned) else run.stopped
 
 
