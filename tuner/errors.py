@@ -16,8 +16,8 @@
       ServerError                     13   the server to be loaded cannot be reached or used
     InterruptedStudyError            130   Ctrl-C; says how to resume
 
-Two commands also end with 1 without any of these: `check` when it found errors in the files, and `explain` when it knows
-nothing that is in the log.
+Two commands also end with 1 without any of these: `check` when it found errors in the files, and `explain` when it
+knows nothing that is in the log.
 
 A failed trial is none of these: it is a value (`tuner.domain.trial.Failed`).
 """

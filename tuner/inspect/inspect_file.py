@@ -23,6 +23,7 @@ from tuner.inspect.lint_trtllm import (
     lint_trtllm_server,
     lint_trtllm_yaml,
     options_of,
+    trtllm_arguments,
     version_of,
 )
 from tuner.inspect.lint_unit import lint_unit
@@ -60,6 +61,26 @@ def _ignored(issue: Issue, lines: list[str]) -> bool:
     line = lines[issue.line - 1] if issue.line <= len(lines) else ""
     said = _IGNORE.search(line)
     return said is not None and (said[1] is None or issue.rule in re.split(r"[,\s]+", said[1]))
+
+
+def _softened(issue: Issue, server: Server) -> Issue:
+    """Take an unknown word as a warning where an image of somebody's own may read the command in its own way."""
+    own = server.image is not None and not server.image.is_official and server.entry == "image"
+    if own and issue.rule in ("flag-unknown", "argument-stray"):
+        return issue.model_copy(update={"severity": "warning"})
+    return issue
+
+
+_FOR_ANY_ENGINE: tuple[lint_server.Rule, ...] = (
+    lint_server.image_is_pinned,
+    lint_server.model_exists,
+    lint_server.token_is_given,
+    lint_container.gpus_match,
+    lint_container.shared_memory,
+    lint_container.caches_last,
+    lint_container.restarts_end,
+    lint_container.time_to_start,
+)
 
 
 class _Inspection:
@@ -204,16 +225,18 @@ class _Inspection:
                 )
             return None
         if server.engine == "trtllm":
-            self._trtllm(server)
-            return None
+            return self._trtllm(server)
         if server.engine != "vllm":
             for name, word in server.env.items():
                 variable(name, word, self.report)
+            other = View(server, Arguments(), self._version(), is_stated=False, context=self.context, text=self.text)
+            lint_server.image_is_pinned(other, self.report)
+            lint_container.restarts_end(other, self.report)
             return None
         view, problem = view_of(server, self.context, self.text)
         if problem is not None:
             self.report.note(server.line, "version-old", problem)
-        self.report.issues += view.arguments.issues
+        self.report.issues += [_softened(issue, server) for issue in view.arguments.issues]
         for rule in (*lint_server.RULES, *lint_container.RULES):
             rule(view, self.report)
         try:
@@ -224,7 +247,7 @@ class _Inspection:
         lint_install_at_start(view, self.report)
         return view
 
-    def _trtllm(self, server: Server) -> None:
+    def _trtllm(self, server: Server) -> View | None:
         options = options_of(server)
         named = options.get("--config") or options.get("--extra_llm_api_options")
         tree = None
@@ -240,12 +263,21 @@ class _Inspection:
         lint_trtllm_server(server, self.context, tree, self.text, self.report)
         for name, word in server.env.items():
             variable(name, word, self.report)
-        image = server.image
-        if image is not None:
-            version = version_of(server, self.context) or ""
-            view = View(server, Arguments(), version, is_stated=False, context=self.context, text=self.text)
-            lint_server.image_is_pinned(view, self.report)
-            lint_install_at_start(view, self.report)
+        if server.entry == "trtllm-build":
+            return None
+        version = version_of(server, self.context)
+        view = View(
+            server,
+            trtllm_arguments(options, tree),
+            version or newest("trtllm"),
+            is_stated=version is not None,
+            context=self.context,
+            text=self.text,
+        )
+        for rule in _FOR_ANY_ENGINE:
+            rule(view, self.report)
+        lint_install_at_start(view, self.report)
+        return view
 
     def _heredoc_trees(self) -> list[Tree]:
         if "<<" not in self.text:

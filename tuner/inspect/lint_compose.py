@@ -90,10 +90,10 @@ def _devices(name: str, service: Tree, report: Report) -> None:
         for item in ids.each():
             word = compose_word(item)
             if "," in word.text:
-                report.error(
+                report.warning(
                     item.line,
                     "gpu-ids-joined",
-                    f"{name}: {word.text!r} is one device id, and no GPU is called that",
+                    f"{name}: {word.text!r} is one element; Docker's NVIDIA runtime happens to split it, others do not",
                     "one list element an id",
                 )
             elif not item.is_quoted and isinstance(item.value, int):

@@ -8,6 +8,8 @@ from tuner.inspect.issue import Report
 from tuner.inspect.lint_server import Rule
 from tuner.inspect.view import View
 
+TOLERANCE = 0.95
+"""How much shorter than predicted a time to start may be before it is worth a word."""
 _SHM = "/dev/shm"  # noqa: S108  (a path in files that are read)
 
 
@@ -161,7 +163,7 @@ def time_to_start(view: View, report: Report) -> None:
         report.say("note" if server.form == "docker" else "warning", box.line, "health-missing", (said, fix))
         return
     need = startup_budget(view)
-    if box.startup_s is not None and box.startup_s < need:
+    if box.startup_s is not None and box.startup_s < need * TOLERANCE:
         size = f" ({view.weight_gb:.0f} GB of weights)" if view.weight_gb else ""
         report.warning(
             box.startup_line,

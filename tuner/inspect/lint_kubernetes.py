@@ -30,7 +30,8 @@ def lint_kubernetes(trees: list[Tree], pods: list[tuple[Pod, View]], report: Rep
         _quantities(item, report)
         _secrets(item, report)
     for pod, view in pods:
-        lint_pod(pod, view, everything, report)
+        if not pod.is_patch:
+            lint_pod(pod, view, everything, report)
     _services(everything, pods, report)
 
 

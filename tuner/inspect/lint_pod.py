@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tuner.inspect.issue import Report
-from tuner.inspect.lint_container import startup_budget
+from tuner.inspect.lint_container import TOLERANCE, startup_budget
 from tuner.inspect.read_kubernetes import GPU_RESOURCES, Pod, probe_budget, quantity
 from tuner.inspect.tree import Tree
 from tuner.inspect.view import View
@@ -14,7 +14,8 @@ from tuner.inspect.view import View
 def lint_pod(pod: Pod, view: View, everything: list[Tree], report: Report) -> None:
     """Check one container that runs an engine; `everything` are the objects of its file."""
     _service_links(pod, everything, report)
-    _probes(pod, view, report)
+    if "headless" not in view.arguments.words:
+        _probes(pod, view, report)
     _gpu(pod, report)
     _memory(pod, view, report)
     _shm_mount(pod, view, report)
@@ -59,7 +60,7 @@ def _probes(pod: Pod, view: View, report: Report) -> None:
         )
         known = view.weight_gb is not None and budget < need
         report.say("error" if known else "warning", liveness.key_line, "startup-probe", (message, fix))
-    elif startup.exists and probe_budget(startup) < need:
+    elif startup.exists and probe_budget(startup) < need * TOLERANCE:
         report.warning(
             startup.key_line,
             "startup-budget",
@@ -123,6 +124,7 @@ def _gpu(pod: Pod, report: Report) -> None:
 def _memory(pod: Pod, view: View, report: Report) -> None:
     limit = pod.container.at("resources", "limits", "memory")
     size = quantity(limit.text) if limit.exists else None
+    is_cpu = view.server.image is not None and view.server.image.is_cpu
     if not limit.exists:
         report.note(
             pod.container.line,
@@ -130,16 +132,16 @@ def _memory(pod: Pod, view: View, report: Report) -> None:
             f"{view.server.name} has no memory limit; a server that grows takes the node with it",
             "weights in host memory + shm + 8Gi is a start; measure, then set it",
         )
-    elif size is not None and view.weight_gb is not None and size < view.weight_gb * 1.25e9 + 4e9:
-        report.warning(
+    elif size is not None and size < 8e9 and not is_cpu:
+        report.warning(limit.line, "memory-limit", f"limit {limit.text}: the runtime alone takes several GB", "16Gi")
+    elif size is not None and view.weight_gb is not None and size < view.weight_gb * 1.25e9 and not is_cpu:
+        report.note(
             limit.line,
             "memory-limit",
-            f"limit {limit.text} of host memory is little for {view.weight_gb:.0f} GB of weights (PREDICTED) and the "
-            "runtime; the pod is killed while loading",
-            f"{(view.weight_gb * 1.25 + 8):.0f}G or more",
+            f"limit {limit.text} of host memory is little for {view.weight_gb:.0f} GB of weights (PREDICTED): while "
+            "loading they pass through the page cache, which is dropped and read again",
+            f"{(view.weight_gb * 1.25 + 8):.0f}G or more loads faster",
         )
-    elif size is not None and size < 8e9:
-        report.warning(limit.line, "memory-limit", f"limit {limit.text}: the runtime alone takes several GB", "16Gi")
 
 
 def _shm_mount(pod: Pod, view: View, report: Report) -> None:

@@ -80,14 +80,13 @@ def model_is_named(view: View, report: Report) -> None:
     server, model = view.server, view.model
     config = "config" in view.arguments.words
     if model is None and not config and server.entry != "config":
-        if any(word.open for word in server.args):
+        own_image = server.image is not None and not server.image.is_official and server.entry == "image"
+        if own_image or any(word.open for word in server.args):
             return
-        report.error(
-            view.line,
-            "model-missing",
-            f"{server.name} names no model: the engine starts its default (Qwen/Qwen3-0.6B) and nothing complains",
-            "give the model first, as in `vllm serve MODEL`",
-        )
+        message = f"{server.name} names no model: the engine starts its default (Qwen/Qwen3-0.6B) and nothing complains"
+        patched = server.form == "kubernetes" and not server.args
+        fix = "give the model first, as in `vllm serve MODEL`" + (", unless an overlay does" if patched else "")
+        report.say("warning" if patched else "error", view.line, "model-missing", (message, fix))
         return
     if model is None or server.image is None or not server.image.is_official or server.entry != "image":
         return

@@ -15,6 +15,7 @@ from packaging.version import Version
 from tuner.errors import EngineError, FlagError
 from tuner.facts.flags import flag_table, human_int, parse_version
 from tuner.facts.read import data
+from tuner.inspect.arguments import Arguments
 from tuner.inspect.issue import Report, Word
 from tuner.inspect.read_scripts import ReadScript
 from tuner.inspect.server import Server
@@ -60,6 +61,28 @@ def options_of(server: Server) -> dict[str, Word]:
             position += 1
         else:
             found[name] = word._replace(text="true")
+    return found
+
+
+def trtllm_arguments(options: dict[str, Word], yaml: Tree | None) -> Arguments:
+    """Return model, port and parallel sizes in vLLM's words, so that the rules about containers can read them."""
+    found = Arguments(model=options.get(""))
+    elsewhere = next((options[name] for name in ("--config", "--extra_llm_api_options") if name in options), None)
+    for flag, key, names in (
+        ("tensor-parallel-size", "tensor_parallel_size", ("--tp_size", "--tensor_parallel_size")),
+        ("pipeline-parallel-size", "pipeline_parallel_size", ("--pp_size", "--pipeline_parallel_size")),
+        ("port", "port", ("--port",)),
+    ):
+        word = next((options[name] for name in names if name in options), None)
+        inside = yaml.at(key) if yaml is not None else Tree(1)
+        if inside.exists:
+            word = Word(inside.text, inside.line)
+        if word is None and yaml is None and flag != "port":
+            word = elsewhere
+        if word is not None:
+            found.words[flag] = word
+            if word.text.isdigit():
+                found.values[flag] = int(word.text)
     return found
 
 

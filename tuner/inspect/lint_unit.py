@@ -10,6 +10,7 @@ from tuner.inspect.read_scripts import Unit
 from tuner.inspect.shell import read_shell
 from tuner.inspect.view import View
 
+_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
 _SHELL_ONLY = re.compile(r"(?:^|\s)(?:&&|\|\||\||;|>|<|2>&1)(?:\s|$)|\$\(|`")
 
 
@@ -63,7 +64,7 @@ def _exec_start(word: Word, report: Report) -> None:
     if program and not program.startswith("/") and "/" in program:
         report.error(word.line, "unit-path", f"ExecStart={program}: systemd wants an absolute path", "write it in full")
     through_shell = re.match(r"\S*/?(?:ba|da)?sh\s+-\w*c\b", text)
-    if not through_shell and _SHELL_ONLY.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", text)):
+    if not through_shell and _SHELL_ONLY.search(_QUOTED.sub("", text)):
         report.error(
             word.line,
             "unit-shell",

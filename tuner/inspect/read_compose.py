@@ -107,6 +107,8 @@ def _box(service: Tree, server: Server) -> Box:
             box.shared_memory = "tmpfs"
     for port in service.at("ports").each():
         box.ports += _ports(port)
+    if service.at("network_mode").text == "host":
+        box.ports = []
     if service.at("restart").exists:
         box.restart = compose_word(service.at("restart"))
     box.reads_env_file = service.at("env_file").exists

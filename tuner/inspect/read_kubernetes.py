@@ -54,6 +54,11 @@ class Pod:
         return {key: value.text for key, value in node.items()}
 
     @property
+    def is_patch(self) -> bool:
+        """Whether this is a part of an object that a kustomization merges into another file's."""
+        return self.kind in ("Deployment", "StatefulSet") and not self.owner.at("spec", "selector").exists
+
+    @property
     def replicas(self) -> float:
         """Pods of the owner."""
         return self.owner.at("spec", "replicas").number() or 1
@@ -94,7 +99,10 @@ def read_pods(trees: list[Tree], file: str) -> list[Pod]:
             for container in spec.at("containers").each():
                 server = _server(owner, spec, container, file)
                 if server is not None:
-                    pods.append(Pod(owner, spec, container, server))
+                    pod = Pod(owner, spec, container, server)
+                    if pod.is_patch:
+                        server.box = None
+                    pods.append(pod)
     return pods
 
 
@@ -143,7 +151,8 @@ def _box(owner: Tree, spec: Tree, container: Tree) -> Box:
     for where in ("limits", "requests"):
         for key, node in container.at("resources", where).items():
             if (key in GPU_RESOURCES or key.startswith("nvidia.com/mig-")) and box.gpus is None:
-                box.gpus, box.gpu_line = node.number() or 0, node.line
+                count = node.number()
+                box.gpus, box.gpu_line, box.gpu_open = count or 0, node.line, count is None
     claims = container.at("resources", "claims").exists or spec.at("resourceClaims").exists
     if box.gpus is None and (claims or spec.at("runtimeClassName").exists):
         box.gpus, box.gpu_open, box.gpu_line = math.inf, True, container.line

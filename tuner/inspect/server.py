@@ -20,7 +20,7 @@ _ENGINES = (
     ("tgi", re.compile(r"text-generation-inference")),
     ("vllm", re.compile(r"vllm")),
 )
-_OFFICIAL = re.compile(r"^(?:docker\.io/)?vllm/vllm-openai(?:-\w+)?$")
+_OFFICIAL = re.compile(r"^(?:.*/)?vllm-openai(?:-\w+)?$")
 _PROGRAMS = {"llama-server": "llama.cpp", "text-generation-launcher": "tgi"}
 _TALKERS = {"command", "which", "type", "hash", "echo", "printf", "grep", "pgrep", "pkill", "killall", "[", "[["}
 _DOCKER_SWITCHES = {
