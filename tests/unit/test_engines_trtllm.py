@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from tuner.domain.study import EngineInstall
 from tuner.domain.trial import FailureKind
 from tuner.engines import ENGINES
 from tuner.engines.trtllm_config import read_yaml, yaml_text
-from tuner.errors import FlagError
+from tuner.errors import FlagError, LlmtuneError, SpaceError
 from tuner.facts.flags import flag_table
 from tuner.facts.read import data
 from tuner.inspect.trtllm_command import parse_trtllm, read_trtllm_baseline
@@ -279,6 +280,11 @@ def test_a_file_is_as_strict_as_the_engine(document: object, said: str, told: st
     assert told is None or told in (caught.value.hint or "")
 
 
+def test_null_is_the_default_except_where_it_switches_off() -> None:
+    text = "max_seq_len: null\nspeculative_config: null\ncuda_graph_config: null\nkv_cache_config: {dtype: null}\n"
+    assert read_yaml(yaml.safe_load(text), "1.2.1") == {"cuda_graph_config": "null"}
+
+
 @given(st.dictionaries(st.sampled_from(["max_batch_size", "kv_cache_config.max_tokens", "stream_interval"]),
                        st.integers(1, 10**9)), st.booleans())
 def test_settings_survive_the_file(numbers: dict[str, int], reuse: bool) -> None:
@@ -309,6 +315,32 @@ def test_our_own_command_is_read_back(tmp_path: Path) -> None:
     words = " ".join(spec.command("127.0.0.1", 8000, str(tmp_path)))
     read = parse_trtllm(words, version="1.4.0rc1", where="x", folder=tmp_path)
     assert read.config.values == {"max_batch_size": 64, "tool_parser": "x", "telemetry": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ("vllm serve m --max-num-seqs 8", SpaceError, "no `trtllm-serve` command"),
+        ("trtllm-serve m --config missing.yaml", SpaceError, "missing.yaml"),
+        ("trtllm-serve m --max_batch_size", FlagError, "needs a value"),
+        ("trtllm-serve m --max-num-seqs 8", FlagError, "no key max_num_seqs"),
+        ("trtllm-build --checkpoint_dir x", SpaceError, "no `trtllm-serve` command"),
+        ("", SpaceError, "no `trtllm-serve` command"),
+        ("trtllm-serve 'm", SpaceError, "--baseline:1: "),
+    ],
+)
+def test_a_command_that_cannot_be_read(text: str, error: type[LlmtuneError], said: str) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        read_trtllm_baseline(text, version="1.2.1")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"- a\n", b"a: [", b"a: 1\n---\nb: 2\n", b"", b"&a {x: *a}", b"max_batch_size: 9" * 9])
+def test_a_file_that_is_no_file_of_ours(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(content)
+    with pytest.raises(LlmtuneError) as caught:
+        read_trtllm_baseline(str(path), version="1.2.1")
+    assert caught.value.message
 
 
 def test_up_e13_the_same_setting_twice_is_refused(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def _read_key(table: FlagTable, key: str, value: object) -> dict[str, Value]:
         inside = [_read_key(table, f"{key}.{part}", one) for part, one in value.items()]
         return {name: one for found in inside for name, one in found.items()}
     flag = table.find(key)
+    if value is None and (key in sections or flag is not None) and (flag is None or flag.choices != (NULL,)):
+        return {}  # the engine's default, said aloud
     if key in sections and value is not None:
         raise FlagError(f"{key} is a section with keys of its own, not {value!r}")
     if flag is None or flag.name != key or flag.where == "cli":

@@ -46,6 +46,8 @@ def parse_trtllm(text: str, *, version: str, where: str, folder: Path) -> ReadCo
 
     """
     script = read_shell(text)
+    if script.problems:
+        raise SpaceError(f"{where}:{script.problems[0].line}: {script.problems[0].message}")
     for command in script.commands:
         found = find_engine(command.words)
         if found is not None and found.entry == "trtllm-serve":
