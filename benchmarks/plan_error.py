@@ -66,7 +66,8 @@ def closed(point: Point) -> tuple[float, float, float]:
     clients = max(1, round(point.in_flight))
     count = 10 * clients
     workload = Workload(name="record", input_tokens=Fixed(tokens=int(point.prompt)), requests=count,
-                        output_tokens=Fixed(tokens=int(point.output)), arrivals=ClosedLoop(concurrency=clients, ramp_s=0.0))
+                        output_tokens=Fixed(tokens=int(point.output)),
+                        arrivals=ClosedLoop(concurrency=clients, ramp_s=0.0))
     engine = Engine(max_sequences=1024, token_budget=8192, blocks=10_000_000)
     done = simulate(jobs_of(workload), engine, step)
     tpot, ttft = float(done.tpot.mean()) * 1e3, float(done.ttft.mean()) * 1e3
@@ -175,6 +176,8 @@ def main() -> int:
     say(f"Simulator on {len(points)} closed-loop records (predicted / measured):\n")
     for column, name in enumerate(("TPOT", "mean TTFT", "throughput")):
         say("  " + _line(f"{name}, all", ratios[:, column]))
+        twice = np.mean((ratios[:, column] > 0.5) & (ratios[:, column] < 2))
+        say(f"    within a factor of 2: {100 * twice:.0f} %\n")
         for group, index in _groups(points, lambda point: f"{point.engine} {point.gpu}"):
             say("    " + _line(f"{name} {group}", ratios[index, column]))
     say("Simulator on records with an arrival rate (predicted / measured):\n")

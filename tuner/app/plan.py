@@ -108,7 +108,7 @@ def make_plan(ask: PlanAsk) -> Planned:
     if not found:
         raise UsageError(_nothing(question, out), hint="name larger GPUs or more, a smaller model or a looser SLO")
     options = [_option(question, one) for one in found]
-    order = sorted(range(len(options)), key=lambda place: _rank(options[place]))
+    order = _order(options)
     front = _front(options)
     return Planned(
         question=question,
@@ -171,14 +171,30 @@ def _cost(one: Evaluated, per_hour: float, replicas: int) -> Cost:
                 tokens_per_s=one.predicted.tokens_per_s * served, used=min(1.0, used))
 
 
-def _rank(option: Option) -> tuple[bool, float, int, int, float]:
-    """Order by cost, then GPUs; of equals the one that changes the model's numbers least."""
-    lossy = sum(option.settings.get(flag) == "fp8" for flag in ("quantization", "kv-cache-dtype"))
-    money = option.cost.per_hour if option.cost else float("inf")
+def _order(options: Sequence[Option]) -> list[int]:
+    """Return the places, best first: what is enough, by cost, then GPUs, then what changes the model's numbers least.
+
+    Where the same GPUs serve a closed loop, options whose throughput differs by less than the model's error are equal,
+    and the one that is cheapest to keep a spare of comes first.
+    """
+    worth = [_worth(option) for option in options]
+    best = min((one for one, option in zip(worth, options, strict=True) if option.enough), default=0.0)
+
+    def key(place: int) -> tuple[bool, float, int, int, float]:
+        option = options[place]
+        lossy = sum(option.settings.get(flag) == "fp8" for flag in ("quantization", "kv-cache-dtype"))
+        if option.capacity_per_replica is None and worth[place] <= best * (1 + option.band.mape / 100):
+            return (not option.enough, best, lossy, option.gpus_n_plus_1, worth[place])
+        return (not option.enough, worth[place], option.gpus, lossy, -option.total_output_tokens_per_s)
+
+    return sorted(range(len(options)), key=key)
+
+
+def _worth(option: Option) -> float:
+    """Return what is to be small: $ an hour (or GPUs); for a closed loop the same for each token."""
+    money = option.cost.per_hour if option.cost else float(option.gpus)
     rate = option.total_output_tokens_per_s
-    if option.capacity_per_replica is None and rate:
-        money /= rate
-    return (not option.enough, money, option.gpus, lossy, -rate)
+    return money / rate if option.capacity_per_replica is None and rate else money
 
 
 def _front(options: Sequence[Option]) -> set[int]:

@@ -236,6 +236,7 @@ def _aliases(engine: str) -> dict[str, str]:
     return table
 
 
+@cache
 def parse_version(text: str) -> Version:
     """Read an engine version; a local part such as `+cpu` is dropped.
 
