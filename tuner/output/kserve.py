@@ -53,6 +53,8 @@ def _service(plan: Plan) -> dict[str, Any]:
     for probe in probes.values():
         del probe["httpGet"]
     container |= probes
+    # the preset refuses root, and vLLM's images know this user (docs/deployment/docker.md)
+    container["securityContext"] = {"runAsUser": 2000, "runAsGroup": 0}
     spec = {"terminationGracePeriodSeconds": pod.grace_s(plan), "containers": [container]}
     if shm := pod.shm_bytes(plan):
         spec["volumes"] = [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": pod.quantity(shm)}}]

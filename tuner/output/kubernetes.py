@@ -23,7 +23,6 @@ Note = tuple[str, ...]
 Entry = tuple[Note, dict[str, Any]]
 """An object, and what its file says of it."""
 _RANKS = ("$(LWS_GROUP_SIZE)", "$(LWS_WORKER_INDEX)", "$(LWS_LEADER_ADDRESS)")
-_CACHE_SPARE = 20 * pod.GIB
 
 
 class KubernetesEmitter:
@@ -151,12 +150,11 @@ def _config_maps(plan: Plan) -> dict[str, Entry]:
 def _claims(plan: Plan) -> dict[str, Entry]:
     shared = plan.launch.nodes is not None or threshold(plan) is not None
     mode = "ReadWriteMany" if shared else "ReadWriteOnce"
-    size = (0 if plan.launch.model_is_local else 2 * (pod.weight_bytes(plan) or 100 * pod.GIB)) + _CACHE_SPARE
     why = "replicas run on several nodes and share it; the storage class must be able to." if shared else "one replica."
     notes = (f"{mode}: {why}",)
     found: dict[str, Entry] = {"persistentvolumeclaim-cache": (
         (*notes, "Holds downloaded weights and compiled kernels, so that only the first start is slow."),
-        _claim(plan, "-cache", mode, size))}
+        _claim(plan, "-cache", mode, pod.cache_bytes(plan)))}
     if plan.launch.model_is_local:
         model_size = (pod.weight_bytes(plan) or 100 * pod.GIB) + pod.GIB
         found["persistentvolumeclaim-model"] = (

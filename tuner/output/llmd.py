@@ -35,14 +35,14 @@ class LlmdEmitter:
         return pod.refusal(plan)
 
     def files(self, plan: Plan) -> Mapping[str, str]:
-        """Return `llm-d/kustomization.yaml` and `llm-d/patch-vllm.yaml`, or nothing."""
+        """Return the kustomization, the patch and the claim of the cache, or nothing."""
         if self.refusal(plan):
             return {}
         name = pod.name_of(plan)
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
             "namePrefix": f"{name}-",
-            "resources": [BASE],
+            "resources": [BASE, "persistentvolumeclaim.yaml"],
             "labels": [{"pairs": {"llm-d.ai/model": name}, "includeSelectors": True, "includeTemplates": True}],
             "patches": [{"path": "patch-vllm.yaml"}],
         }
@@ -53,6 +53,7 @@ class LlmdEmitter:
         return {
             f"{FOLDER}/kustomization.yaml": f"{head}\n{dump_yaml(kustomization)}",
             f"{FOLDER}/patch-vllm.yaml": f"{short}\n{dump_yaml(_patch(plan))}",
+            f"{FOLDER}/persistentvolumeclaim.yaml": f"{short}\n{dump_yaml(_claim(plan))}",
         }
 
 
@@ -71,9 +72,14 @@ def _patch(plan: Plan) -> dict[str, Any]:
         "resources": pod.resources(plan),
         **probes,
     }
-    spec: dict[str, Any] = {"terminationGracePeriodSeconds": pod.grace_s(plan), "containers": [container]}
-    if shm := pod.shm_bytes(plan):
-        container["volumeMounts"] = [{"name": "shm", "mountPath": pod.SHM}]
-        spec["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": pod.quantity(shm)}}]
+    container["volumeMounts"], volumes = pod.mounts(plan)
+    spec = {"terminationGracePeriodSeconds": pod.grace_s(plan), "containers": [container], "volumes": volumes}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "decode"},
-            "spec": {"replicas": 1, "template": {"spec": spec}}}
+            "spec": {"replicas": 1, "strategy": strategy, "template": {"spec": spec}}}
+
+
+def _claim(plan: Plan) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"{pod.name_of(plan)}-cache"},
+            "spec": {"accessModes": ["ReadWriteMany"],
+                     "resources": {"requests": {"storage": pod.quantity(pod.cache_bytes(plan))}}}}

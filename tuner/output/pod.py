@@ -19,7 +19,11 @@ DRAIN_S = 15
 _PERIOD_S = 10
 _DOWNLOAD_BYTES_PER_S = 100e6
 _UNKNOWN_DOWNLOAD_S = 1800
+_MARGIN_S = 60
 _MEMORY_HEADROOM = 1.25
+_CACHE_SPARE = 20 * GIB
+_RUNTIME_BYTES = 8 * GIB
+_HOST_SHARE = 0.8
 _SHM_BYTES_PER_GPU = 2 * GIB
 SHM = "/dev/shm"  # noqa: S108  (shared memory of a container)
 SECRETS = "llm-secrets"
@@ -52,7 +56,7 @@ def startup_budget_s(plan: Plan) -> int:
     if not plan.launch.model_is_local:
         size = weight_bytes(plan)
         download = size / _DOWNLOAD_BYTES_PER_S if size else _UNKNOWN_DOWNLOAD_S
-    return math.ceil((box.start_period_s + download) / 60) * 60
+    return math.ceil((box.start_period_s + download + _MARGIN_S) / 60) * 60
 
 
 def weight_bytes(plan: Plan) -> int | None:
@@ -61,10 +65,24 @@ def weight_bytes(plan: Plan) -> int | None:
     return model.weight_bytes or (2 * model.parameters if model.parameters else None)
 
 
+def cache_bytes(plan: Plan) -> int:
+    """Return the size of the cache: the weights twice over, for a change of revision, and compiled code."""
+    return (0 if plan.launch.model_is_local else 2 * (weight_bytes(plan) or 100 * GIB)) + _CACHE_SPARE
+
+
 def memory_bytes(plan: Plan) -> int | None:
-    """Return the memory limit: a quarter more than was seen in use, and the shared memory; None when not measured."""
+    """Return a host's memory limit: a quarter more than was seen in use, and shared memory; None when not measured.
+
+    On GPUs never less than the weights that pass through it while loading, but not more than most of the measured host.
+    """
     seen = plan.sizing.peak_memory_bytes if plan.measured else None
-    return None if seen is None else math.ceil((seen * _MEMORY_HEADROOM + shm_bytes(plan)) / GIB) * GIB
+    if seen is None:
+        return None
+    need = max(seen * _MEMORY_HEADROOM, _RUNTIME_BYTES)
+    if box_of(plan).devices:
+        loading = _MEMORY_HEADROOM * (weight_bytes(plan) or 0) / hosts(plan.launch) + _RUNTIME_BYTES
+        need = max(need, min(loading, _HOST_SHARE * plan.study.hardware.memory_bytes))
+    return math.ceil((need + shm_bytes(plan)) / GIB) * GIB
 
 
 def shm_bytes(plan: Plan) -> int:
