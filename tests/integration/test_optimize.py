@@ -140,7 +140,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, engine_command: Path, demo_m
     assert first.poll() is None, first.stderr.read() if first.stderr else ""
     assert processes_of(str(demo_model))
     first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.communicate()  # its pipes end with it
     before = finished(folder)
     deadline = time.monotonic() + 30
     while processes_of(str(demo_model)) and time.monotonic() < deadline:
