@@ -24,7 +24,7 @@ SCHEMAS = HERE.parent / "data/schemas"
 KUBERNETES = "1.34"
 CRDS = {"ScaledObject": "keda-scaledobject", "LeaderWorkerSet": "leaderworkerset", "LLMInferenceService": "llminferenceservice"}
 RULES = yamllint.config.YamlLintConfig("{extends: relaxed, rules: {line-length: disable, document-start: disable}}")
-CHOSEN = {"eager-mode", "dtype-float32", "fp8-kv-has-scales", "memory-share"}
+CHOSEN = {"eager-mode", "dtype-float32", "fp8-kv-has-scales", "memory-share", "trtllm-build"}
 """What `check` says of settings that were tuned or asked for; all else would be about the files."""
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Written by llmtune 0.1.0 from plan 6ae57f66941a.
+# Written by llmtune 0.1.0 from plan 6b81dbd04fb5.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
-# plan       6ae57f66941a, study peak-hours, question e3a236f80326
+# plan       6b81dbd04fb5, study peak-hours, question e3a236f80326
 # model      Qwen/Qwen3-32B@9216db5781bf21249d130ec9da846c4624c16137
 # engine     trtllm 1.2.1, image nvcr.io/nvidia/tensorrt-llm/release:1.2.1
 # hardware   4 x NVIDIA H100 80GB HBM3, driver 570.86.15, 512 GiB host memory
