@@ -310,6 +310,19 @@ def test_up_a19_states_bound_the_sequences() -> None:
     assert screen(fewer, known("qwen3.6-27b-fp8"), parse_hardware("h100")) is None
 
 
+def test_states_bound_sequences_only_where_graphs_are_captured() -> None:
+    settings = {"max-num-seqs": 4096, "gpu-memory-utilization": 0.95}
+    assert plan(known("qwen3.6-27b"), parse_hardware("h200"), settings).state_shortage(4096)
+    assert not plan(known("qwen3.6-27b"), parse_hardware("h200"), {**settings, "enforce-eager": True}).state_shortage(4096)
+    assert not plan(known("qwen3.6-27b"), parse_hardware("h200"), settings, "0.17.0").state_shortage(4096)
+    assert not plan(known("llama-3-8b"), parse_hardware("h200"), settings).state_shortage(100_000)
+
+
+def test_up_a20_the_note_names_how_many_sequences_fit() -> None:
+    found = plan(known("qwen3.6-35b-a3b"), parse_hardware("h100"), {"max-model-len": 65536})
+    assert any(f"set {found.blocks} or less" in note for note in found.notes)
+
+
 def test_up_a21_a_hybrid_on_a_full_card_runs_few_sequences() -> None:
     found = plan(known("qwen3.6-35b-a3b"), parse_hardware("h100"), {"max-model-len": 131072}, "0.20.0")
     assert 32 < found.blocks < 256
@@ -359,6 +372,22 @@ def test_weights_of_every_counted_model(alias: str) -> None:
     assert spec.parameters is not None
     assert 0.5 <= found.bytes / spec.parameters <= 2.01
     assert f"{spec.parameters - (spec.expert_parameters or 0):,}" or found.text
+
+
+def test_data_parallel_ranks_split_the_experts_and_copy_the_rest() -> None:
+    alone = plan(known("deepseek-r1"), parse_hardware("h200x8"), {"tensor-parallel-size": 8})
+    spread = plan(known("deepseek-r1"), parse_hardware("h200x8"), {"data-parallel-size": 8, "enable-expert-parallel": True})
+    rest = known("deepseek-r1").parameters or 0
+    rest -= known("deepseek-r1").expert_parameters or 0
+    assert spread.weights > alone.weights
+    assert spread.weights == pytest.approx(653.9e9 / 8 + rest * 1.05, rel=0.03)
+    dense = plan(known("llama-3-8b"), parse_hardware("h100x8"), {"data-parallel-size": 8})
+    assert dense.weights == plan(known("llama-3-8b"), parse_hardware("h100"), {}).weights
+
+
+def test_a_draft_is_said_to_be_missing() -> None:
+    found = plan(known("llama-3-8b"), card(80), {"spec-method": "draft_model", "spec-model": "a/b", "spec-tokens": 4})
+    assert any("draft model are not counted" in note for note in found.notes)
 
 
 def test_stages_of_a_pipeline() -> None:

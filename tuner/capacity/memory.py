@@ -19,7 +19,7 @@ from tuner.domain.hardware import Gpu, Hardware
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import Record
 from tuner.facts.gpus import usable_bytes
-from tuner.facts.versions import holding
+from tuner.facts.versions import holding, release
 
 _GIB = 1 << 30
 _TOLERANCE = 0.7 * _GIB
@@ -61,7 +61,7 @@ class MemoryPlan(Record):
     """Requests of full length that fit at once."""
     tolerance: int
     states: bool
-    """Whether each running sequence takes a block for its states (Mamba, linear attention)."""
+    """Whether the engine insists on a block for the states (Mamba, linear attention) of each of max-num-seqs."""
     outside: int
     """What lies outside the budget (CUDA graphs of releases that do not deduct them)."""
     notes: tuple[str, ...] = ()
@@ -220,9 +220,9 @@ def _plan(model: ModelSpec, footprint: Footprint, parts: _Parts, *, device: int,
         kv_tokens=_tokens(footprint, cut, blocks, concurrency),
         concurrency=concurrency,
         tolerance=int(tolerance),
-        states=any(kind.letter == "m" for kind in kinds),
+        states=any(kind.letter == "m" for kind in kinds) and _needs_state_blocks(footprint),
         outside=outside,
-        notes=(*notes, *_notes(model, footprint)),
+        notes=(*notes, *_notes(model, footprint), *_state_notes(kinds, step.sequences, blocks)),
     )
 
 
@@ -264,10 +264,24 @@ def _budget(footprint: Footprint, device: int, used: int, others_bytes: int) -> 
     return budget, left, notes
 
 
+def _needs_state_blocks(footprint: Footprint) -> bool:
+    """Whether max-num-seqs above the blocks is an error: since 0.19.0, while full CUDA graphs are captured."""
+    recent = footprint.version is None or release(footprint.version) >= release("0.19.0")
+    return recent and not footprint.eager
+
+
+def _state_notes(kinds: tuple[kv.LayerKind, ...], sequences: int, blocks: int) -> tuple[str, ...]:
+    if sequences <= blocks or not any(kind.letter == "m" for kind in kinds):
+        return ()
+    return (f"about {blocks} blocks hold states, and --max-num-seqs is {sequences}: set {max(1, blocks)} or less",)
+
+
 def _notes(model: ModelSpec, footprint: Footprint) -> tuple[str, ...]:
     notes = []
     if not is_checked(footprint.version):
         notes.append("constants are of 0.19: no complete start-up log of a later release was at hand")
+    if footprint.speculative_tokens:
+        notes.append("weights and cache of a draft model are not counted")
     if model.multimodal:
         notes.append("the encoder's share of the profile run is uncertain; limit it with --limit-mm-per-prompt")
     return tuple(notes)

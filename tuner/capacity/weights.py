@@ -103,6 +103,17 @@ def stage_layers(layers: int, stages: int) -> tuple[slice, ...]:
     return tuple(slice(end - count, end) for end, count in zip(ends, counts, strict=True))
 
 
+def expert_share(model: ModelSpec, footprint: Footprint) -> float:
+    """Share of the bytes that routed experts take: those are split over data-parallel ranks too."""
+    if not (model.expert_parameters and model.parameters):
+        return 0.0
+    plain = 8 * _PLAIN_BYTES.get(model.dtype or "", 2.0)
+    bits = stored_bits(model) or min(plain, footprint.weight_bits or plain)
+    packed = quantized_parameters(model) if bits < plain else 0
+    total = packed * bits + (model.parameters - packed) * plain
+    return model.expert_parameters * bits / total
+
+
 def device_bytes(model: ModelSpec, footprint: Footprint, stage: int) -> Weights | None:
     """Bytes of weights on one device of a pipeline stage (0 is the first)."""
     whole = total_bytes(model, footprint)
@@ -112,14 +123,17 @@ def device_bytes(model: ModelSpec, footprint: Footprint, stage: int) -> Weights 
     count = max(1, model.parameters or 0)
     copied = whole.bytes * (model.replicated_parameters or 0) / count
     plain = _PLAIN_BYTES.get(model.dtype or "", 2.0)
+    experts = whole.bytes * expert_share(model, footprint)
+    spared = experts / ranks * (1 - 1 / footprint.data_parallel)
     if stages == 1 or not model.layers:
-        split = (whole.bytes - copied) / (ranks * (1 if model.layers else stages)) + copied
+        split = (whole.bytes - copied) / (ranks * (1 if model.layers else stages)) + copied - spared
         share = f" / {ranks}" if ranks > 1 else ""
+        share += f", experts over {footprint.data_parallel} data-parallel ranks too" if spared else ""
         more = f", {copied / (1 << 30):.2f} GiB of it on every rank" if copied and ranks > 1 else ""
         return Weights(bytes=int(split), text=f"{whole.text}{share}{more}")
     embedding = (model.embedding_parameters or 0) * plain
     part = stage_layers(model.layers, stages)[stage]
-    body = (whole.bytes - embedding - copied) / ranks + copied
+    body = (whole.bytes - embedding - copied) / ranks + copied - spared
     on_stage = body * (part.stop - part.start) / model.layers
     ends = (stage == 0) + (stage == stages - 1)
     on_stage += embedding / ranks * (ends if model.tied_embeddings else ends / 2)
