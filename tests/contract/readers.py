@@ -145,6 +145,7 @@ def read_docker_run(files: Files, name: str, plan: Plan, tmp_path: Path) -> None
     assert words[-2:] == ["--extra", "a b"]
     assert options.get("--gpus", ["0"]) == [str(launch.devices)]
     assert ("--ipc" in options) == launch.needs_shared_memory
+    assert options.get("--ulimit", []) == [f"{name}={limit}" for name, limit in sorted(launch.ulimits.items())]
     assert options["--publish"] == [f"127.0.0.1:{launch.port}:{launch.port}"]
     if launch.model_is_local:
         source = env["MODEL_DIR"].replace('"', '""')
@@ -172,6 +173,7 @@ def read_compose(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
     assert service["image"] == launch.image
     assert [(port["host_ip"], port["published"], port["target"]) for port in service["ports"]] == [
         ("127.0.0.1", str(launch.port), launch.port)]
+    assert service.get("ulimits", {}) == launch.ulimits
     assert service.get("ipc") == ("host" if launch.needs_shared_memory else None)
     devices = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
     assert sum(device["count"] for device in devices) == launch.devices

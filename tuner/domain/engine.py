@@ -130,6 +130,8 @@ class LaunchSpec(Record):
     devices: int = 0
     """GPUs to reserve: tensor x pipeline x data parallel size; 0 on a CPU."""
     needs_shared_memory: bool = False
+    ulimits: dict[str, int] = Field(default_factory=dict)
+    """Limits that its container needs raised, by the names of `docker run --ulimit`; -1 is none."""
     nodes: Nodes | None = None
     """None: one host holds all devices."""
 

@@ -45,6 +45,8 @@ from tuner.facts.read import data
 CONFIG_FILE = "trtllm-config.yaml"
 BUILD_FILE = "build-engine.sh"
 _DEFAULT_FRACTION = 0.9
+_ULIMITS = {"memlock": -1, "stack": 64 << 20}
+"""Of the vendor's own `docker run` line: memory that GPUs share is pinned."""
 _NO_TELEMETRY = "TRTLLM_NO_USAGE_STATS"
 _RESERVED = {
     "model": "it is what --model of llmtune says",
@@ -126,6 +128,7 @@ class TrtllmEngine:
             metrics_path="/prometheus/metrics" if config.get("return_perf_metrics") is True else "/metrics",
             devices=devices,
             needs_shared_memory=devices > 0,
+            ulimits=_ULIMITS if devices else {},
         )
 
     def footprint(self, model: ModelSpec, config: EngineConfig) -> Footprint:

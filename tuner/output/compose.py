@@ -72,6 +72,8 @@ def _service(box: Container) -> dict[str, Any]:
     service["volumes"] = _mounts(box)
     if box.shared_memory:
         service["ipc"] = "host"
+    if box.ulimits:
+        service["ulimits"] = box.ulimits
     if box.devices:
         reserved = {"driver": "nvidia", "count": box.devices, "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [reserved]}}}

@@ -50,6 +50,7 @@ class Container:
     stop_grace_s: int
     devices: int
     shared_memory: bool
+    ulimits: dict[str, int]
 
 
 def container(plan: Plan) -> Container | None:
@@ -84,6 +85,7 @@ def pod_container(plan: Plan) -> Container | None:
         stop_grace_s=_STOP_GRACE_S,
         devices=launch.nodes.devices if launch.nodes else launch.devices,
         shared_memory=launch.needs_shared_memory,
+        ulimits=dict(sorted(launch.ulimits.items())),
     )
 
 

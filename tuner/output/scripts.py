@@ -137,6 +137,7 @@ def _options(box: Container) -> list[str]:
         options.append(f"--gpus {box.devices}")
     if box.shared_memory:
         options.append("--ipc host")
+    options += [f"--ulimit {shell(f'{name}={limit}')}" for name, limit in box.ulimits.items()]
     if box.model_target:
         # --mount is read as CSV: a quoted field keeps commas and quotes of the directory's name
         options.append(f'--mount "type=bind,\\"source=${{model//\\"/\\"\\"}}\\",target={box.model_target},readonly"')
