@@ -140,7 +140,7 @@ def test_a_systemd_unit() -> None:
         ("unit-shell", 8),
         ("restart-loop", 10),
         ("unit-section", 11),
-        ("open-without-key", 8),
+        ("open-without-key", 9),
     ]:
         assert expected in found
     good = "[Service]\nType=exec\nEnvironmentFile=-/etc/llm.env\nExecStart=/usr/bin/vllm serve a/b --host 127.0.0.1\nRestart=on-failure\n"
@@ -171,6 +171,27 @@ def test_variables_of_compose() -> None:
     assert [issue.text for issue in check("compose.yaml", text) if issue.rule == "flag-value"] == []
     named = text.replace("${IMAGE}", "vllm/vllm-openai:${TAG:-v0.32.0}")
     assert [issue.line for issue in check("compose.yaml", named, None) if issue.rule == "flag-value"] == [4]
+
+
+def test_values_inside_branches_are_not_taken_for_sure() -> None:
+    text = "TP=8\ncase $M in\n a) TP=oops;;\n b) TP=4;;\nesac\nA=' --swap-space 4'\nA+=' --dtype half'\nif x; then A=\"$A --kv-cache-dtype nope\"; fi\nvllm serve a/b --tensor-parallel-size $TP $A\n"
+    found = rules("x.sh", text)
+    assert ("flag-removed", 9) in found
+    assert not {rule for rule, _ in found} & {"flag-value", "argument-stray"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        pytest.param("sky.yaml", "resources: {image_id: 'docker:vllm/vllm-openai:v0.32.0'}\nrun: |\n  export A=1\n  vllm serve a/b \\\n    --swap-space 4\n", 5, id="skypilot"),
+        pytest.param("x.dstack.yml", "type: service\nimage: vllm/vllm-openai:v0.32.0\ncommands:\n  - |\n    vllm serve a/b --swap-space 4\n", 5, id="dstack"),
+        pytest.param("ci.yaml", "jobs: {a: {steps: [{run: 'docker run vllm/vllm-openai:v0.32.0 a/b --swap-space 4'}]}}\n", 1, id="workflow"),
+        pytest.param("values.yaml", "servingEngineSpec:\n  modelSpec:\n  - name: m\n    repository: vllm/vllm-openai\n    tag: v0.32.0\n    modelURL: a/b\n    vllmConfig:\n      extraArgs: ['--swap-space', '4']\n", 8, id="production-stack"),
+        pytest.param("kserve.yaml", "apiVersion: serving.kserve.io/v1alpha2\nkind: LLMInferenceService\nmetadata: {name: m}\nspec:\n  model: {uri: 'hf://a/b'}\n  template:\n    containers:\n    - image: vllm/vllm-openai:v0.32.0\n      env: [{name: VLLM_ADDITIONAL_ARGS, value: '--swap-space 4'}]\n", 9, id="kserve"),
+    ],
+)  # fmt: skip
+def test_servers_in_other_yaml(name: str, text: str, line: int) -> None:
+    assert ("flag-removed", line) in rules(name, text, None)
 
 
 def test_documents_around_a_broken_one_are_read() -> None:

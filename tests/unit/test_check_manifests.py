@@ -16,7 +16,7 @@ from tuner.inspect.view import Context
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parent.parent
-GOLDEN = sorted(path for path in ROOT.glob("golden/*/deploy/**/*") if path.suffix != ".md" and path.is_file())
+BUNDLES = sorted(path.parent for path in ROOT.glob("golden/*/deploy"))
 
 ABOUT_SETTINGS = {"memory-share", "fp8-kv-has-scales", "eager-mode", "dtype-float32", "trtllm-build"}
 """What is said of the settings themselves, which were measured, and of a build that is legacy."""
@@ -218,10 +218,12 @@ spec:
     assert "gpu-count" in {issue.rule for issue in check(text.replace("size: 2", "size: 1"))}
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=[str(path.relative_to(ROOT / "golden")) for path in GOLDEN])
-def test_files_that_llmtune_writes_have_no_error(path: Path) -> None:
-    (checked,) = check_paths([path], Context())
-    issues = checked.issues
+@pytest.mark.parametrize("bundle", BUNDLES, ids=[bundle.name for bundle in BUNDLES])
+def test_files_that_llmtune_writes_have_no_error(bundle: Path) -> None:
+    files = sorted(path for path in (bundle / "deploy").rglob("*") if path.is_file() and path.suffix != ".md")
+    issues = [issue for item in check_paths(files, Context()) for issue in item.issues]
+    if bundle.name.startswith("nasty-names"):  # its flags are invented
+        issues = [issue for issue in issues if issue.rule != "flag-unknown"]
     assert [issue.text for issue in issues if issue.severity == "error"] == []
     said = [issue.text for issue in issues if issue.severity == "warning" and issue.rule not in ABOUT_SETTINGS]
     assert said == []

@@ -129,7 +129,7 @@ class _Reader:
             if value is None and following is not None and not following.text.startswith("-"):
                 self._at += 1
             return
-        if flag.kind == "bool" and not dot:
+        if _is_switch(flag) and not dot:
             self._switch(word, flag, name, value, negated=negated)
             return
         if value is None:
@@ -238,6 +238,13 @@ class _Reader:
             return None
         self._at += 1
         return following
+
+
+def _is_switch(flag: Flag) -> bool:
+    """Whether a flag takes no value. Of some releases not every switch was read as one: one reading is enough."""
+    return flag.kind == "bool" or any(
+        kind == "bool" for _, kind in data("vllm/flags.json")["flags"][flag.name]["kinds"]
+    )
 
 
 def _number_or_text(text: str) -> object:

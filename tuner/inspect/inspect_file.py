@@ -29,6 +29,7 @@ from tuner.inspect.lint_trtllm import (
 from tuner.inspect.lint_unit import lint_unit
 from tuner.inspect.read_compose import is_compose, read_compose
 from tuner.inspect.read_kubernetes import is_manifest, read_pods
+from tuner.inspect.read_other import embedded_servers, helm_servers, kserve_servers
 from tuner.inspect.read_scripts import read_env_file, read_script, read_unit, unit_servers
 from tuner.inspect.server import Server
 from tuner.inspect.tree import Tree, read_documents
@@ -65,7 +66,8 @@ def _ignored(issue: Issue, lines: list[str]) -> bool:
 
 def _softened(issue: Issue, server: Server) -> Issue:
     """Take an unknown word as a warning where an image of somebody's own may read the command in its own way."""
-    own = server.image is not None and not server.image.is_official and server.entry == "image"
+    image = server.image
+    own = image is not None and not image.is_official and server.entry == "image"
     if own and issue.rule in ("flag-unknown", "argument-stray"):
         return issue.model_copy(update={"severity": "warning"})
     return issue
@@ -130,17 +132,26 @@ class _Inspection:
         trees = documents.trees
         if any(is_manifest(tree) for tree in trees):
             self._kubernetes(trees)
+        for server in kserve_servers(trees, self.name):
+            self._server(server)
         for tree in trees:
-            if is_compose(tree):
-                self._compose(tree)
-            elif is_trtllm_yaml(tree):
-                lint_trtllm_yaml(tree, self.context.version, self.report)
-            elif is_vllm_config(tree):
-                self._config(tree)
-            elif not is_manifest(tree) and self._looks_like_trtllm(tree):
-                lint_trtllm_yaml(tree, self.context.version, self.report)
+            self._document(tree)
         if not any(is_manifest(tree) for tree in trees):
             lint_scaling(trees, self._version(), self.report)
+
+    def _document(self, tree: Tree) -> None:
+        """Check a YAML document that is no Kubernetes object."""
+        if is_compose(tree):
+            self._compose(tree)
+        elif is_manifest(tree):
+            return
+        elif is_trtllm_yaml(tree) or self._looks_like_trtllm(tree):
+            lint_trtllm_yaml(tree, self.context.version, self.report)
+        elif is_vllm_config(tree):
+            self._config(tree)
+        else:
+            for server in [*helm_servers(tree, self.name), *embedded_servers(tree, self.name)]:
+                self._server(server)
 
     def _looks_like_trtllm(self, tree: Tree) -> bool:
         name = self.name.rsplit("/", 1)[-1].lower()
@@ -240,8 +251,12 @@ class _Inspection:
         for rule in (*lint_server.RULES, *lint_container.RULES):
             rule(view, self.report)
         try:
-            environment(view, self.report)
-            lint_fit(view, self.report)
+            if problem is None:
+                environment(view, self.report)
+                lint_fit(view, self.report)
+            else:
+                for name, word in server.env.items():
+                    variable(name, word, self.report)
         except LlmtuneError as error:
             self.report.note(server.line, "unchecked", error.message)
         lint_install_at_start(view, self.report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from tuner.inspect.issue import Edit, Report
@@ -109,7 +110,8 @@ def _devices(name: str, service: Tree, report: Report) -> None:
 
 def _command(service: Tree, report: Report) -> None:
     command = service.at("command")
-    if command.text and any(mark in command.text for mark in _JSON):
+    plain = re.sub(r"\$\{[^}]*\}", "", command.text)
+    if any(mark in plain for mark in _JSON):
         report.warning(
             command.line,
             "command-string",

@@ -133,7 +133,7 @@ def token_is_given(view: View, report: Report) -> None:
     known = {"HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN"}
     given = known & {*server.env, *server.passed} or "hf-token" in view.arguments.words
     offline = server.env.get("HF_HUB_OFFLINE")
-    if given or server.form in ("shell", "config", "env") or (offline and offline.text == "1"):
+    if given or server.form in ("shell", "config", "env", "embedded") or (offline and offline.text == "1"):
         return
     if server.box is not None and server.box.reads_env_file:
         return

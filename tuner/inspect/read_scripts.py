@@ -159,7 +159,7 @@ def read_unit(text: str) -> Unit:
         if not waiting:
             start = number
         if line.endswith("\\"):
-            waiting = line[:-1].rstrip() + " "
+            waiting = line + "\n"
             continue
         waiting = ""
         if not line or line[0] in "#;":

@@ -69,6 +69,7 @@ class _Reader(WordReader):
         self._waiting: list[tuple[str, bool]] = []
         self._docs: list[Heredoc] = []
         self._exporting_all = False
+        self._depth = 0
 
     def run(self) -> None:
         while self._at < len(self._text) and len(self.commands) < _MOST_COMMANDS:
@@ -154,7 +155,7 @@ class _Reader(WordReader):
 
     def _next_word(self) -> None:
         match = _ASSIGN.match(self._text, self._at)
-        first = not self._words or self._words[0].text in _KEEPERS
+        first = all(word.text in _KEYWORDS for word in self._words) or self._words[0].text in _KEEPERS
         if match and (first or self._words[0].text in ("env", "sudo")):
             line = self._line
             self._at = match.end()
@@ -171,13 +172,24 @@ class _Reader(WordReader):
         ends = self._at >= len(self._text) or self._text[self._at] in " \t\n;&|"
         words = [] if ends else self._word(split=False)
         value = words[0] if words else Word(text="", line=line)
-        value = value._replace(line=line)
+        value = self._sure(name, value._replace(line=line), extend=extend)
         if self._words and self._words[0].text in _KEEPERS:
             self.arrays[name] = [value]
             if self._words[0].text in ("export", "declare", "typeset"):
                 self.exported[name] = value
         else:
             self._env[name] = value
+
+    def _sure(self, name: str, value: Word, *, extend: bool) -> Word:
+        """Say how sure a value is: what stands inside `if`, `case` or a loop may not happen."""
+        known = self._known(name)
+        if extend and known is not None:
+            value = value._replace(text=known.text + value.text, open=known.open or value.open, default=known.default)
+        if self._depth == 0:
+            return value
+        if known is None:
+            return value._replace(default=True)
+        return known if value.text.startswith(known.text) else known._replace(open=True)
 
     def _array(self) -> list[Word]:
         words: list[Word] = []
@@ -201,9 +213,19 @@ class _Reader(WordReader):
                 self._at += self._at == before
         raise Unclosed("the array", start)
 
+    def _count_depth(self) -> None:
+        for word in self._words:
+            if word.text in ("if", "case", "for", "while", "until"):
+                self._depth += 1
+            elif word.text in ("fi", "esac", "done"):
+                self._depth = max(0, self._depth - 1)
+            elif word.text not in _KEYWORDS:
+                return
+
     def _flush(self, *, keep: bool = False) -> None:
         if keep:
             return
+        self._count_depth()
         while self._words and self._words[0].text in _KEYWORDS:
             self._words.pop(0)
         if not self._words and self._env:
