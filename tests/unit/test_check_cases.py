@@ -145,6 +145,41 @@ def test_case(name: str, text: str, options: dict[str, Any], rule: str | None, s
     assert hits, [issue.text for issue in issues]
 
 
+# what old guides say: file name, text, rule, part of what is said
+OLD_ADVICE: list[Any] = [
+    ("x.sh", "vllm serve a/b --speculative-model X --num-speculative-tokens 5\n", "flag-removed", "--speculative-config JSON key model (0.8.2+), or --spec-model"),
+    ("x.sh", "vllm serve a/b --speculative-model X --num-speculative-tokens 5\n", "flag-removed", "--speculative-config key num_speculative_tokens, or --spec-tokens"),
+    ("x.sh", "vllm serve a/b --kv-cache-dtype fp8 --quantization fp8 --enforce-eager\n", "eager-mode", "keep it for debugging"),
+    ("x.sh", "vllm serve a/b --kv-cache-dtype fp8 --quantization fp8 --enforce-eager\n", "fp8-kv-has-scales", "1.0 is used"),
+    ("rules.yaml", "groups: [{rules: [{expr: 'vllm:gpu_cache_usage_factor > 1'}]}]\n", "metric-name", "vllm:kv_cache_usage_perc"),
+    ("rules.yaml", "groups: [{rules: [{expr: 'vllm:avg_generation_throughput_tok_s'}]}]\n", "metric-name", "rate(vllm:generation_tokens_total"),
+    ("compose.yaml", "version: '3.8'\n" + compose(), "compose-version", "take it out"),
+    ("compose.yaml", compose(runtime="nvidia"), "gpu-runtime", "deploy.resources"),
+    ("compose.yaml", compose(environment="{HUGGING_FACE_HUB_TOKEN: '${T}'}"), "env-unread", "use HF_TOKEN"),
+    ("x.py", "from vllm import LLM\nllm = LLM('a/b', block_size=16,\n  swap_space=4, num_scheduler_steps=8)\n", "flag-removed", "--kv-offloading-size"),
+    ("x.sh", "vllm serve a/b --enable-chunked-prefill False\n", "flag-negation", "--no-enable-chunked-prefill"),
+    ("x.sh", "vllm serve a/b --device cuda\n", "flag-removed", "0.9.2 was the last release"),
+    ("x.sh", "vllm serve a/b --task generate\n", "flag-removed", "--runner"),
+    ("x.sh", "vllm serve a/b --max-seq-len-to-capture 8192\n", "flag-removed", "--max-cudagraph-capture-size"),
+    ("x.sh", "vllm serve a/b --cuda-graph-sizes 8\n", "flag-removed", "--cudagraph-capture-sizes"),
+    ("x.sh", "vllm serve a/b --rope-scaling '{}'\n", "flag-removed", "--hf-overrides"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "rule", "part"), OLD_ADVICE)
+def test_old_advice_gets_its_replacement(name: str, text: str, rule: str, part: str) -> None:
+    issues = check(name, text, version="0.33.0")
+    assert any(issue.rule == rule and part in f"{issue.message} {issue.fix}" for issue in issues), [
+        i.text for i in issues
+    ]
+
+
+def test_python_that_is_right_is_left_alone() -> None:
+    text = "llm = LLM('a/b', block_size=16, enforce_eager=False, enable_prefix_caching=True, kv_cache_dtype='fp8')\n# vllm\n"
+    assert check("x.py", text, version="0.33.0") == ()
+    assert [issue.rule for issue in check("x.py", "vllm = (", version="0.33.0")] == ["unreadable"]
+
+
 FILES: dict[str, tuple[str, ...]] = {
     "G01.compose.yaml": ("image-floating 3", "memory-share 13", "remote-code 14", "health-missing 2", "env-unread 16", "gpu-ids-joined 27"),
     "G03.manifest.yaml": ("service-name-vllm 3", "startup-probe 19", "memory-share 15", "grace-short 11"),

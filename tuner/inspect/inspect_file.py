@@ -15,6 +15,7 @@ from tuner.inspect.lint_config import config_server, is_vllm_config, lint_config
 from tuner.inspect.lint_environment import SECRET_VALUE, engine_variable, environment, variable
 from tuner.inspect.lint_fit import lint_fit
 from tuner.inspect.lint_kubernetes import lint_kubernetes
+from tuner.inspect.lint_python import lint_python
 from tuner.inspect.lint_scaling import lint_scaling
 from tuner.inspect.lint_script import lint_install_at_start, lint_script
 from tuner.inspect.lint_trtllm import (
@@ -101,6 +102,9 @@ class _Inspection:
             self.report.note(1, "nothing-found", "nothing here starts an inference server")
         elif base.endswith((".yaml", ".yml", ".json")):
             self._yaml(self.text, 0)
+        elif base.endswith(".py"):
+            if not lint_python(self.text, self._version(), self.report):
+                self._nothing()
         elif base.endswith(".service") or (_UNIT_SECTION.search(self.text) and "ExecStart" in self.text):
             self._unit()
         elif base.endswith((".sh", ".bash", ".sbatch")) or self.text.startswith("#!"):
