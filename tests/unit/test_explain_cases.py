@@ -14,6 +14,7 @@ from tuner.engines import ENGINES
 from tuner.facts.read import data
 from tuner.inspect.explain import Explanation, explain
 from tuner.inspect.log import read_log
+from tuner.inspect.view import known_model
 
 pytestmark = pytest.mark.unit
 
@@ -112,6 +113,20 @@ def test_a_refused_flag_says_what_became_of_it() -> None:
     )
 
 
+def test_tokens_of_a_tensor_parallel_model_up_a13() -> None:
+    log = "tensor_parallel_size=8\nValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (79392)."
+    text = first(log, model=known_model("meta-llama/Llama-3.1-405B-Instruct")).text
+    for part in ("63.0 KiB a token", "4.77 GiB", "7.88 GiB"):
+        assert part in text
+
+
+def test_a_log_that_was_cut_off_asks_for_the_rest() -> None:
+    assert (
+        first("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}").cause
+        == "cut_off"
+    )
+
+
 def test_a_good_log_has_nothing_to_explain() -> None:
     assert explain(read_log((LOGS / "ok.log").read_text())) == ()
 
@@ -128,7 +143,10 @@ def test_patterns_and_causes_fit_together(engine: str) -> None:
     table = data(f"{engine}/failures.yaml")
     for entry in [*table["patterns"], *table.get("symptoms", [])]:
         assert "kind" not in entry or FailureKind(entry["kind"])
-    named = {entry.get("id") for entry in [*table["patterns"], *table.get("symptoms", [])]} | {"memory_graphs"}
+    named = {entry.get("id") for entry in [*table["patterns"], *table.get("symptoms", [])]} | {
+        "memory_graphs",
+        "cut_off",
+    }
     assert set(table["causes"]) <= named
     for cause in table["causes"].values():
         assert cause["title"]

@@ -24,6 +24,7 @@ from tuner.inspect.view import known_model
 _GIB = 1 << 30
 _PEAK_BYTES = 4 * 3.635
 """Bytes of the profile run's peak for each sequence and word of the vocabulary, measured on vLLM 0.19."""
+_NO_REMEDY = "none is known to llmtune; the line above is what to search for in the engine's issues"
 _HOLES = re.compile(r"\{(\w+)\}")
 
 
@@ -71,6 +72,8 @@ def _explained(reading: LogReading, cause: Cause, model: ModelSpec | None, kind:
     name = cause.id
     if name == "memory" and reading.engine == "vllm" and _while_capturing(reading):
         name = "memory_graphs"
+    if name == "exception" and "ngine core initialization failed" in cause.reason:
+        name = "cut_off"
     entry = data(f"{reading.engine}/failures.yaml").get("causes", {}).get(name, {})
     numbers = {**reading.texts, **cause.groups, "phase": reading.phase}
     numbers |= _worked(name, numbers, model)
@@ -86,7 +89,7 @@ def _explained(reading: LogReading, cause: Cause, model: ModelSpec | None, kind:
         line=cause.line,
         reason=cause.reason,
         happened=filled("happened"),
-        remedies=filled("remedies"),
+        remedies=filled("remedies") or (_NO_REMEDY,),
         avoid=filled("avoid"),
         numbers=numbers,
     )
