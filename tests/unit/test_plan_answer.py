@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tuner.app.plan import Planned, emit_planned, make_plan, predicted_plan
+from tuner.app.plan import Planned, make_plan
 from tuner.app.plan_ask import PlanAsk, parse_rate
 from tuner.app.plan_evaluate import band_of
+from tuner.app.plan_files import emit_planned, predicted_plan
 from tuner.cli.main import app
 from tuner.errors import LlmtuneError, ModelError, UsageError
 from tuner.facts.gpus import gpu_table

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tuner import __version__
 from tuner.app.plan_ask import PlanAsk, Question, resolve_plan
 from tuner.app.plan_candidates import Candidate, RuledOut, Traffic, candidates
 from tuner.app.plan_evaluate import Band, Evaluated, Predicted, band_of, evaluate
 from tuner.capacity.sizing import Cost, cost, pareto, with_spare
-from tuner.domain.plan import Change, Plan, Sizing, Verdict
 from tuner.domain.record import Record
-from tuner.domain.study import Budget, EngineInstall, StudySpec
-from tuner.engines import ENGINES
 from tuner.errors import UsageError
 from tuner.facts.prices import price_of
-from tuner.facts.read import bundled
-from tuner.output import bundle
-from tuner.search.spaces import load_space
 
 _SIMULATED_EACH = 4
 _REQUESTS = 600
-_START_S, _START_BYTES_S = 150.0, 5e8
 UNMODELLED = ("speculative decoding", "LoRA adapters", "images", "structured output", "KV offload",
               "expert and data parallel attention")
 
@@ -142,7 +134,8 @@ def _nothing(question: Question, out: Sequence[RuledOut]) -> str:
 
 
 def _option(question: Question, one: Evaluated) -> Option:
-    candidate, band = one.candidate, band_of(one.candidate.gpu.name)
+    candidate = one.candidate
+    band = band_of(candidate.gpu.name, calibration=question.calibration)
     price = price_of(candidate.gpu.name, question.stated, question.rows)
     total = one.predicted.output_tokens_per_s * one.replicas
     memory = {term.name: round(term.bytes / 2**30, 2) for term in candidate.memory.terms if term.bytes}
@@ -233,52 +226,3 @@ def _notes(question: Question, options: Sequence[Option]) -> tuple[str, ...]:
     if not any(option.enough for option in options):
         notes.append("no option is enough: loosen the SLO, lower the rate, or name other GPUs")
     return tuple(notes)
-
-
-def emit_planned(planned: Planned, out: Path) -> tuple[Path, ...]:
-    """Write the deployment files of the best option into `out`, every header marked PREDICTED.
-
-    Raises:
-        UsageError: no option is enough.
-        OutputError: the directory cannot be written, or holds files that are not ours.
-
-    """
-    if not planned.answer.options[0].enough:
-        raise UsageError("no option serves this load within the limits, so there is nothing to write",
-                         hint="loosen the SLO, lower the rate, or name other GPUs")
-    plan = predicted_plan(planned)
-    return bundle.emit(plan, bundle.bundle_directory(out, plan.study.model.name, plan.study.name))
-
-
-def predicted_plan(planned: Planned) -> Plan:
-    """Return the best option as a plan of which nothing was measured."""
-    question, best, option = planned.question, planned.found[0], planned.answer.options[0]
-    candidate = best.candidate
-    install = EngineInstall(engine="vllm", version=question.version, build="cuda", program=("vllm", "serve"))
-    spec = StudySpec(
-        name=f"plan-{question.workload.name}-{candidate.devices}x{candidate.gpu.aliases[0]}".replace("@", "-"),
-        model=question.model, hardware=candidate.hardware, engine=install, workload=question.workload,
-        slo=question.slo, space=load_space(bundled("search_spaces") / "vllm.yaml", question.version),
-        budget=Budget(trials=1), sources={"hardware": "option --gpu", "engine_version": "the newest known release"},
-    )
-    weights = candidate.memory.weights * candidate.devices
-    return Plan(
-        tool_version=__version__, complete=True, measured=False, study=spec, config=candidate.config,
-        launch=ENGINES["vllm"].launch(question.model, candidate.config, install),
-        sizing=Sizing(start_s=_START_S + weights / _START_BYTES_S, start_n=0),
-        verdict=Verdict(kind="not_verified", reference="none", text=_verdict(planned.answer, option)),
-        changes=tuple(Change(flag=setting.flag, before=None, after=str(setting.value), why=setting.why)
-                      for setting in candidate.config.settings),
-        warnings=(*planned.answer.errors, *planned.answer.notes),
-        command=question.command,
-    )
-
-
-def _verdict(answer: Answer, option: Option) -> str:
-    predicted = option.predicted
-    return (
-        f"PREDICTED, nothing was measured: {option.replicas} replica{'s' if option.replicas > 1 else ''} of these "
-        f"files on {option.gpus} {option.gpu} serve {answer.load} with {option.total_output_tokens_per_s:.0f} output "
-        f"tokens/s, p95 TTFT {predicted.ttft_ms.get('p95', 0):.0f} ms and p95 ITL {predicted.itl_ms['p95']:.1f} ms. "
-        f"TPOT of {option.band.of} was off by {option.band.mape:g} % in the mean."
-    )

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from pydantic import Field
 
+from tuner.app.calibration import Calibration, calibrate, refuse_other_model
 from tuner.app.resolve import resolve_model, resolve_workload
+from tuner.capacity.latency import Coefficients
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import Record
 from tuner.domain.slo import Slo, parse_slo
@@ -36,6 +38,7 @@ class PlanAsk(Record):
     prices: str | None = None
     headroom: float = 0.2
     lossless: bool = False
+    from_study: str | None = None
     engine: str = "vllm"
     engine_version: str | None = None
     seed: int = 0
@@ -58,6 +61,12 @@ class Question:
     headroom: float
     version: str
     notes: tuple[str, ...]
+    calibration: Calibration | None = None
+
+    def coefficients(self, gpu: str) -> Coefficients | None:
+        """Return calibrated coefficients for the GPU type that was measured, None for the published ones."""
+        own = self.calibration
+        return own.found if own is not None and own.gpu == gpu else None
 
     @property
     def command(self) -> str:
@@ -69,6 +78,7 @@ class Question:
         words += [f"--workload {ask.workload}"]
         words += [f'--slo "{ask.slo}"'] if ask.slo else []
         words += [f"--price {price}" for price in ask.price]
+        words += [f"--from-study {Path(ask.from_study).name}"] if ask.from_study else []
         words += ["--lossless"] if ask.lossless else []
         words += [f"--headroom {ask.headroom:g}"] if ask.headroom != 0.2 else []
         return " ".join(words)
@@ -99,11 +109,16 @@ def resolve_plan(ask: PlanAsk) -> Question:
     if not names:
         raise UsageError("no GPU is named", hint="say --gpu h100, or several: --gpu h100,h200,l40s")
     rate, in_flight, notes = _load(ask, workload)
+    calibration = calibrate(Path(ask.from_study)) if ask.from_study else None
+    if calibration is not None:
+        refuse_other_model(calibration, model)
+        notes = (*notes, calibration.text)
     return Question(
         ask=ask, model=model, gpus=tuple(gpu_table()[name] for name in names), count=ask.gpus, rate=rate,
         in_flight=in_flight, workload=workload, slo=parse_slo(ask.slo) if ask.slo else Slo(),
         stated=parse_prices(ask.price), rows=load_prices(Path(ask.prices)) if ask.prices else known_prices(),
         headroom=ask.headroom, version=ask.engine_version or _newest(), notes=notes,
+        calibration=calibration,
     )
 
 

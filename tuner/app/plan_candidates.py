@@ -49,10 +49,6 @@ class Traffic:
         output = float(np.mean([job.output for job in jobs]))
         return cls(jobs, prompts, output, max(0.05, 1 - shared / prompts))
 
-    def at(self, rate: float, count: int) -> list[Job]:
-        """Return the first requests, at this rate."""
-        return [replace(job, at_s=(job.at_s or 0.0) / rate) for job in self.jobs[:count]]
-
     def clients(self, in_flight: int) -> list[Job]:
         """Return all requests, sent by so many clients that wait for their answers."""
         ramp = min(5.0, 0.01 * in_flight) / in_flight
@@ -172,7 +168,8 @@ def _attempt(
     if problem is not None:
         return RuledOut(gpu.name, label, problem.reason, memory=problem.rule == "memory")
     footprint = ENGINES[config.engine].footprint(model, config)
-    memory, step = memory_plan(model, footprint, hardware), step_time(model, footprint, gpu)
+    memory = memory_plan(model, footprint, hardware)
+    step = step_time(model, footprint, gpu, found=question.coefficients(gpu.name))
     if isinstance(memory, Refused):
         return RuledOut(gpu.name, label, memory.reason)
     if isinstance(step, Refused):

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.app.calibration import Calibration
 from tuner.app.plan_ask import Question
 from tuner.app.plan_candidates import Candidate, Traffic
 from tuner.capacity.jobs import Job, Simulated
@@ -85,7 +86,7 @@ def evaluate(question: Question, candidate: Candidate, traffic: Traffic) -> Eval
     fixed = question.count // candidate.devices if question.count else None
     replicas = fixed or (replicas_for(question.rate, capacity, question.headroom) if capacity else 1)
     each = question.rate / replicas
-    predicted = _predict(question.slo, candidate, traffic.at(each, count))
+    predicted = _predict(question.slo, candidate, traffic.jobs[:count], each)
     enough = predicted.meets_slo and each <= capacity * (1 - question.headroom) * 1.001
     return Evaluated(candidate, capacity, replicas, predicted, enough)
 
@@ -113,14 +114,14 @@ def _capacity(question: Question, candidate: Candidate, traffic: Traffic, count:
     low, high = 0.0, 1.6 * candidate.rate
     rate = 0.85 * candidate.rate
     for _ in range(_ROUNDS):
-        good = _predict(question.slo, candidate, traffic.at(rate, count)).meets_slo
+        good = _predict(question.slo, candidate, traffic.jobs[:count], rate).meets_slo
         low, high = (rate, high) if good else (low, rate)
         rate = (low * high) ** 0.5 if low else high / 2.5
     return low
 
 
-def _predict(slo: Slo, candidate: Candidate, jobs: Sequence[Job]) -> Predicted:
-    return summarize(simulate(jobs, candidate.engine, candidate.step), slo, jobs, candidate.engine.blocks)
+def _predict(slo: Slo, candidate: Candidate, jobs: Sequence[Job], pace: float = 1.0) -> Predicted:
+    return summarize(simulate(jobs, candidate.engine, candidate.step, pace), slo, jobs, candidate.engine.blocks)
 
 
 def summarize(done: Simulated, slo: Slo, jobs: Sequence[Job], blocks: int) -> Predicted:
@@ -209,8 +210,14 @@ def _spread(values: _Values) -> dict[str, float]:
     return found | {"mean": float(values.mean())}
 
 
-def band_of(gpu: str, engine: str = "vllm") -> Band:
-    """Return how wrong step times were on records that the fit did not see: of this GPU where there are any."""
+def band_of(gpu: str, engine: str = "vllm", calibration: Calibration | None = None) -> Band:
+    """Return how wrong step times were on records that the fit did not see: of this GPU where there are any.
+
+    After a calibration on this GPU type it is the error over the study's own arms.
+    """
+    if calibration is not None and calibration.gpu == gpu:
+        return Band(of=f"the study's own configurations on {gpu}", low=1 - calibration.spread,
+                    high=1 + calibration.spread, mape=round(calibration.after, 1), records=calibration.arms)
     stored = data("step_time.yaml")
     cell = stored["held_out_by_gpu"][engine].get(gpu)
     name = f"models left out of the fit, on {gpu}"

@@ -46,12 +46,16 @@ class Point:
     output: float
     tpot_ms: float
     ttft_ms: float
+    budget: int = BUDGET
+    share: float = 1.0
+    """Part of a prompt that is not in the prefix cache."""
 
     def predict(self, found: Coefficients) -> tuple[float, float]:
         """Return TPOT and TTFT in ms."""
         step = StepTime(self.shape, self.rates, found)
-        tpot = steady_tpot(step, self.in_flight, self.prompt, self.output, BUDGET)
-        return 1e3 * tpot, 1e3 * lone_ttft(step, self.in_flight, self.prompt, self.output, BUDGET)
+        tpot = steady_tpot(step, self.in_flight, self.prompt, self.output, self.budget, share=self.share)
+        ttft = lone_ttft(step, self.in_flight, self.prompt * self.share, self.output, self.budget)
+        return 1e3 * tpot, 1e3 * ttft
 
 
 class Fit:

@@ -28,8 +28,9 @@ _BIG = 1 << 60
 class Simulation:
     """One run. The state of requests lies in plain lists, because a step touches few of them."""
 
-    def __init__(self, jobs: Sequence[Job], engine: Engine, step: StepTime) -> None:
-        """Prepare a run of `jobs` on one server."""
+    def __init__(self, jobs: Sequence[Job], engine: Engine, step: StepTime, pace: float = 1.0) -> None:
+        """Prepare a run of `jobs` on one server; they come `pace` times as fast as they say."""
+        self.pace = pace
         self.jobs, self.engine, self.step = jobs, engine, step
         count = len(jobs)
         self.arrival, self.first, self.end = [np.nan] * count, [np.nan] * count, [np.nan] * count
@@ -62,7 +63,7 @@ class Simulation:
         """Simulate until every request is answered."""
         for number, job in enumerate(self.jobs):
             if job.at_s is not None:
-                heapq.heappush(self.coming, (job.at_s, number))
+                heapq.heappush(self.coming, (job.at_s / self.pace, number))
         while True:
             self._arrive()
             self._admit()
@@ -313,6 +314,6 @@ class Simulation:
         )
 
 
-def simulate(jobs: Sequence[Job], engine: Engine, step: StepTime) -> Simulated:
-    """Run all jobs on one server of these settings. PREDICTED."""
-    return Simulation(jobs, engine, step).run()
+def simulate(jobs: Sequence[Job], engine: Engine, step: StepTime, pace: float = 1.0) -> Simulated:
+    """Run all jobs on one server of these settings, `pace` times as fast as they say. PREDICTED."""
+    return Simulation(jobs, engine, step, pace).run()

@@ -34,6 +34,9 @@ def plan(
     lossless: Annotated[
         bool, typer.Option("--lossless", help="Leave out FP8 weights and FP8 KV cache that the checkpoint has not.")
     ] = False,
+    from_study: Annotated[
+        str | None, typer.Option("--from-study", help="Directory of a measured plan of this model: calibrates with it.")
+    ] = None,
     engine_version: Annotated[
         str | None, typer.Option("--engine-version", help="vLLM release; default: the newest that is known.")
     ] = None,
@@ -43,17 +46,20 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say which GPUs, how many and which settings serve a load, and what it costs. PREDICTED: nothing is started."""
-    from tuner.app.plan import emit_planned, make_plan
+    from tuner.app.plan import make_plan
     from tuner.app.plan_ask import PlanAsk
 
     ask = PlanAsk(model=model, gpu=gpu, gpus=gpus, rate=rate, workload=workload, slo=slo, price=tuple(price or ()),
-                  prices=prices, headroom=headroom, lossless=lossless, engine_version=engine_version)
+                  prices=prices, headroom=headroom, lossless=lossless, from_study=from_study,
+                  engine_version=engine_version)
     planned = make_plan(ask)
     if as_json:
         typer.echo(planned.answer.model_dump_json(indent=2))
     else:
         _show(planned.answer)
     if out is not None:
+        from tuner.app.plan_files import emit_planned
+
         for path in emit_planned(planned, out):
             typer.echo(path, err=as_json)
 
