@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +189,25 @@ def test_hpa_and_keda_on_one_target() -> None:
     assert "scaler-twice" in {issue.rule for issue in check(text)}
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "rule"),
+    [
+        ("pool.yaml", "apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {name: p}\nspec: {targetPortNumber: 8000}\n", "api-removed"),
+        ("lws.yaml", "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {name: p}\nspec: {leaderWorkerTemplate: {size: 2}}\n", "restart-group"),
+        ("values.yaml", "servingEngineSpec: {modelSpec: [{name: m, modelURL: a/b, vllmConfig: {tensorParallelSize: 1}}]}\n", "helm-prefix-caching"),
+        ("values.yaml", "servingEngineSpec: {keda: {triggers: {a: {type: prometheus}}}, modelSpec: [{vllmConfig: {}}]}\n", "keda-triggers"),
+        ("compose.yaml", "services: {a: {image: 'vllm/vllm-openai:v0.32.0', command: [a/b], deploy: {restart_policy: {condition: allways}}}}\n", "restart-unknown"),
+        ("compose.yaml", "services: {a: {image: 'vllm/vllm-openai:v0.32.0', command: [a/b], restart: on-fail}}\n", "restart-unknown"),
+        ("compose.yaml", "services: {a: {image: 'vllm/vllm-openai:v0.32.0', command: [a/b], healthcheck: {interval: 30}}}\n", "duration-unit"),
+        ("compose.yaml", "services: {a: {image: 'vllm/vllm-openai:v0.32.0', command: [a/b], deploy: {resources: {reservations: {devices: [{count: 1, device_ids: ['0'], capabilities: [gpu]}]}}}}}\n", "gpu-count-twice"),
+        ("compose.yaml", "services: {a: {image: 'vllm/vllm-openai:v0.32.0', command: [a/b], deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 1}]}}}}}\n", "gpu-capabilities"),
+        ("compose.yaml", "services: {a: {image: 'vllm/vllm-openai:v0.32.0', command: [a/b], deploy: {resources: {reservations: {devices: [{driver: nvidia, device_ids: [0], capabilities: [gpu]}]}}}}}\n", "gpu-ids-number"),
+    ],
+)  # fmt: skip
+def test_other_objects(name: str, text: str, rule: str) -> None:
+    assert rule in {issue.rule for issue in check(text, name)}, [issue.text for issue in check(text, name)]
+
+
 def test_rules_of_prometheus_are_read_too() -> None:
     text = "groups:\n- name: llm\n  rules:\n  - alert: Full\n    expr: avg(vllm:gpu_cache_usage_perc) > 0.9\n"
     assert ("metric-name", 5) in {(issue.rule, issue.line) for issue in check(text, "rules.yaml")}
@@ -227,12 +245,3 @@ def test_files_that_llmtune_writes_have_no_error(bundle: Path) -> None:
     assert [issue.text for issue in issues if issue.severity == "error"] == []
     said = [issue.text for issue in issues if issue.severity == "warning" and issue.rule not in ABOUT_SETTINGS]
     assert said == []
-
-
-def test_rule_names_are_words() -> None:
-    sources = "\n".join(path.read_text() for path in (ROOT.parent / "tuner" / "inspect").glob("lint_*.py"))
-    names = re.findall(r'report\.(?:error|warning|note)\(\s*[^"]*?,\s*"([a-z0-9-]+)"', sources)
-    assert len(set(names)) > 40
-    assert all(
-        re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", name) for name in names if name not in ("unreadable", "empty", "memory")
-    )

@@ -16,7 +16,7 @@ from tuner.inspect.lint_environment import SECRET_VALUE, engine_variable, enviro
 from tuner.inspect.lint_fit import lint_fit
 from tuner.inspect.lint_kubernetes import lint_kubernetes
 from tuner.inspect.lint_python import lint_python
-from tuner.inspect.lint_scaling import lint_scaling
+from tuner.inspect.lint_scaling import lint_scaling, lint_values
 from tuner.inspect.lint_script import lint_install_at_start, lint_script
 from tuner.inspect.lint_trtllm import (
     is_trtllm_yaml,
@@ -154,6 +154,7 @@ class _Inspection:
         elif is_vllm_config(tree):
             self._config(tree)
         else:
+            lint_values(tree, self.report)
             for server in [*helm_servers(tree, self.name), *embedded_servers(tree, self.name)]:
                 self._server(server)
 

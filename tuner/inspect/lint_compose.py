@@ -54,6 +54,14 @@ def _any_service(name: str, service: Tree, engines: set[str], report: Report) ->
             f"{name}: restart {restart.text!r} is no policy; Compose does not notice, the daemon does",
             f"one of: {', '.join(_RESTARTS)}",
         )
+    condition = service.at("deploy", "restart_policy", "condition")
+    if condition.text and "$" not in condition.text and condition.text not in ("none", "on-failure", "any"):
+        report.error(
+            condition.line,
+            "restart-unknown",
+            f"{name}: restart_policy {condition.text!r} is no condition",
+            "one of: none, on-failure, any",
+        )
     check = service.at("healthcheck")
     for key in ("interval", "timeout", "start_period", "start_interval"):
         node = check.at(key)

@@ -49,6 +49,22 @@ def _names(item: Tree, report: Report) -> None:
         report.error(
             item.at("apiVersion").line, "api-removed", f"{item.at('apiVersion').text} is no longer served", f"use {old}"
         )
+    old_port = item.at("spec", "targetPortNumber")
+    if item.at("kind").text == "InferencePool" and old_port.exists:
+        report.error(
+            old_port.key_line,
+            "api-removed",
+            "InferencePool v1 has no targetPortNumber",
+            f"targetPorts: [{{number: {old_port.text}}}]",
+        )
+    restart = item.at("spec", "leaderWorkerTemplate", "restartPolicy")
+    if item.at("kind").text == "LeaderWorkerSet" and restart.text != "RecreateGroupOnPodRestart":
+        report.warning(
+            restart.line,
+            "restart-group",
+            "when one pod of the group restarts, the others hang on a rank that is gone",
+            "restartPolicy: RecreateGroupOnPodRestart",
+        )
     for key, node in item.walk():
         if key == "ports":
             for port in node.each():

@@ -38,11 +38,11 @@ def lint_scaling(trees: list[Tree], version: str, report: Report) -> None:
         elif kind == "ScaledObject":
             _keda(item, report)
         if kind in ("HorizontalPodAutoscaler", "ScaledObject") and target:
-            if target in targets and targets[target] != kind:
+            if target in targets:
                 report.error(
                     item.at("kind").line,
                     "scaler-twice",
-                    f"{target} is scaled by a {targets[target]} and a {kind}; they work against one another",
+                    f"{target} is scaled by a {targets[target]} already; two scalers work against one another",
                     "keep one",
                 )
             targets[target] = kind
@@ -194,3 +194,16 @@ def metric_name(colon: str, name: str, line: int, version: str, report: Report) 
         )
     elif parse_version(version) < Version(entry["since"]) and not name.endswith("_total"):
         report.error(line, "metric-name", f"vllm {version} does not export {base} yet; it came with {entry['since']}")
+
+
+def lint_values(tree: Tree, report: Report) -> None:
+    """Check the values of vLLM's production stack for what its chart makes of them."""
+    for model in tree.at("servingEngineSpec", "modelSpec").each():
+        config = model.at("vllmConfig")
+        if config.is_map and not config.at("enablePrefixCaching").exists:
+            report.warning(
+                config.key_line,
+                "helm-prefix-caching",
+                "without enablePrefixCaching the chart writes --no-enable-prefix-caching",
+                "say enablePrefixCaching: true, or false on purpose",
+            )
