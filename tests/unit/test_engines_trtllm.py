@@ -85,6 +85,13 @@ def test_the_command_listens_where_it_is_told() -> None:
     assert spec.command("h", 1, "/x")[:4] == ("trtllm-serve", hub_model().location, "--config", "/x/trtllm-config.yaml")
 
 
+@pytest.mark.parametrize(("version", "option"), [
+    ("1.0.0", "--extra_llm_api_options"), ("1.1.0", "--extra_llm_api_options"), ("1.2.0", "--config"), (NEWEST, "--config")])
+def test_the_option_of_the_file_has_the_name_that_the_release_knows(version: str, option: str) -> None:
+    arguments = launch(version, max_batch_size=8).arguments
+    assert arguments[arguments.index("{file:trtllm-config.yaml}") - 1] == option
+
+
 def test_without_settings_there_is_no_file() -> None:
     """The engine reads an empty file as nothing at all, which is no mapping."""
     spec = launch(model=local_model())

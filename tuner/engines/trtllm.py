@@ -99,7 +99,7 @@ class TrtllmEngine:
             in_file.append(Setting(flag="revision", value=model.revision))
         text = yaml_text(in_file, config.version)
         files = (LaunchFile(name=CONFIG_FILE, text=text),) if text else ()
-        arguments += ["--config", files[0].mark] if files else []
+        arguments += [table.file_option, files[0].mark] if files else []
         for setting in flags:
             arguments += _option(table, setting) if _on_command_line(table, setting) else []
         env = {setting.env_name: str(setting.value) for setting in config.settings if setting.is_env}

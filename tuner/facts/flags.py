@@ -171,6 +171,11 @@ class FlagTable:
         canonical = self._canonical(name)
         return name if canonical.startswith("-") else canonical if self._keys else f"--{canonical}"
 
+    @property
+    def file_option(self) -> str:
+        """The option that names the configuration file, for engines that take their settings from one."""
+        return str(self._latest(self._data["file_option"]))
+
     def names(self) -> tuple[str, ...]:
         """Names of all flags that this version has."""
         return tuple(self._names())
