@@ -194,6 +194,23 @@ def test_servers_in_other_yaml(name: str, text: str, line: int) -> None:
     assert ("flag-removed", line) in rules(name, text, None)
 
 
+@pytest.mark.parametrize(
+    ("image", "severity"),
+    [
+        ("vllm/vllm-openai:latest", "error"), ("registry.corp/mirror/vllm-openai:v0.32.0", "error"), ("me/my-vllm:1.0.0", "warning"),
+        ("vllm/vllm-openai:${TAG:?}", "warning"), ("vllm/vllm-openai:${TAG:-v0.32.0}", "error"),
+    ],
+)  # fmt: skip
+def test_severity_of_an_unknown_flag_by_image(image: str, severity: str) -> None:
+    text = f"services: {{a: {{image: '{image}', command: [a/b, --frobnicate, '1']}}}}\n"
+    assert [issue.severity for issue in check("compose.yaml", text, None) if issue.rule == "flag-unknown"] == [severity]
+
+
+def test_an_image_of_another_kind_is_left_alone() -> None:
+    text = "services: {web: {image: 'nginx:1.27', command: [--swap-space, '4']}, x: {image: 'me/vllm-proxy:1.2.3', environment: {MODEL_ID: a/b}}}\n"
+    assert [issue.text for issue in check("compose.yaml", text, None) if issue.severity == "error"] == []
+
+
 def test_documents_around_a_broken_one_are_read() -> None:
     text = "a: [1\n---\nservices:\n  a: {image: 'vllm/vllm-openai:latest', command: [a/b]}\n"
     found = rules("compose.yaml", text)

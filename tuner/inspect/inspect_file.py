@@ -65,11 +65,15 @@ def _ignored(issue: Issue, lines: list[str]) -> bool:
     return said is not None and (said[1] is None or issue.rule in re.split(r"[,\s]+", said[1]))
 
 
-def _softened(issue: Issue, server: Server) -> Issue:
-    """Take an unknown word as a warning where an image of somebody's own may read the command in its own way."""
-    image = server.image
-    own = image is not None and not image.is_official and server.entry == "image"
-    if own and issue.rule in ("flag-unknown", "argument-stray"):
+def _softened(issue: Issue, view: View) -> Issue:
+    """Take an error as a warning where somebody's own image, or a release not known here, may see it otherwise."""
+    image = view.server.image
+    own = image is not None and not image.is_official and view.server.entry == "image"
+    open_tag = image is not None and "$" in (image.tag or "") and not view.is_stated
+    by_image = own and issue.rule in ("flag-unknown", "argument-stray")
+    if issue.severity == "error" and (
+        by_image or (open_tag and issue.rule in ("flag-unknown", "flag-removed", "flag-value"))
+    ):
         return issue.model_copy(update={"severity": "warning"})
     return issue
 
@@ -252,7 +256,7 @@ class _Inspection:
         view, problem = view_of(server, self.context, self.text)
         if problem is not None:
             self.report.note(server.line, "version-old", problem)
-        self.report.issues += [_softened(issue, server) for issue in view.arguments.issues]
+        self.report.issues += [_softened(issue, view) for issue in view.arguments.issues]
         for rule in (*lint_server.RULES, *lint_container.RULES):
             rule(view, self.report)
         try:
