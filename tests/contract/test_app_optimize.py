@@ -253,8 +253,8 @@ def test_a_baseline_that_is_the_default_runs_once(tmp_path: Path) -> None:
 def test_prompts_are_fresh_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """UP-F04: a warm prefix cache makes the second run look faster."""
     salts: list[str] = []
-    original = load.build_requests
-    monkeypatch.setattr(load, "build_requests", lambda *a, **k: salts.append(k["salt"]) or original(*a, **k))
+    original = load.requests_of
+    monkeypatch.setattr(load, "requests_of", lambda *a, **k: salts.append(k["salt"]) or original(*a, **k))
     run(question(tmp_path, SMALL, trials=2), FakeLauncher(fast))
     assert len(salts) == 2 + 2 * 2
     assert len(set(salts)) == len(salts)
