@@ -24,13 +24,15 @@ from tuner.output.drift import drift
 from tuner.output.emitters import DEFAULT_TARGETS, deploy_files
 from tuner.output.files import check_writable, output_error, sync_directory, write_text
 from tuner.output.lock import LOCK, Lock, content_digest, read_bytes, read_lock, same_lock
+from tuner.output.page import page
 from tuner.output.quoting import dump_json, slug
 from tuner.output.report import report
 
 PLAN = "plan.json"
 REPORT = "report.md"
+PAGE = "report.html"
 DEPLOY = "deploy"
-_OURS = {(PLAN,), (REPORT,), (DEPLOY,)}
+_OURS = {(PLAN,), (REPORT,), (PAGE,), (DEPLOY,)}
 
 
 def bundle_directory(outputs: Path, model: str, study: str) -> Path:
@@ -50,7 +52,7 @@ def plan_text(plan: Plan) -> str:
 
 def bundle_files(plan: Plan, targets: Sequence[str] = DEFAULT_TARGETS) -> dict[str, str]:
     """Return relative path to text of everything that a plan is written as, the lock file last."""
-    files = {PLAN: plan_text(plan), REPORT: report(plan)}
+    files = {PLAN: plan_text(plan), REPORT: report(plan), PAGE: page(plan)}
     files.update({f"{DEPLOY}/{name}": text for name, text in deploy_files(plan, targets).items()})
     digests = {name: content_digest(text.encode()) for name, text in files.items()}
     asked = () if tuple(targets) == DEFAULT_TARGETS else tuple(targets)

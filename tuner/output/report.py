@@ -1,4 +1,4 @@
-"""report.md: the verdict, what it rests on, and how to get it again. Readable as plain text."""
+"""report.md and what report.html shares with it: the verdict, what it rests on, and how to get it again."""
 
 from __future__ import annotations
 
@@ -9,39 +9,42 @@ from typing import Any
 from tuner.domain.plan import Arm, Plan, TrialRow
 from tuner.domain.trial import Estimate
 from tuner.output import numbers, words
-from tuner.output.quoting import code, md
 from tuner.output.render import render
 
 _REASON_LENGTH = 300
 
 
 def report(plan: Plan) -> str:
-    """Return the report's text. The same plan gives the same bytes."""
+    """Return the text of report.md, readable as it is. The same plan gives the same bytes."""
+    return render("report.md.j2", **contents(plan))
+
+
+def contents(plan: Plan) -> dict[str, Any]:
+    """Return everything that a report shows, as plain text that nothing is escaped in yet."""
     unit = words.OBJECTIVES[plan.study.objective][1]
     reference = plan.verdict.reference
-    return render(
-        "report.md.j2",
-        title=f"{plan.study.model.name} on {plan.config.engine} {plan.config.version}: study {plan.study.name}",
-        verdict_words=words.VERDICTS[plan.verdict.kind],
-        verdict=words.public(plan, plan.verdict.text),
-        standing=_standing(plan),
-        label=numbers.label(plan),
-        change_from="baseline" if reference == "baseline" else "engine's default",
-        changes=[_change(plan, index) for index in range(len(plan.changes))],
-        warnings=[words.public(plan, text) for text in plan.warnings],
-        arms=[_arm(plan, arm) for arm in _arms(plan)],
-        metrics=_metrics(plan),
-        deployed_score=_deployed_score(plan),
-        question=_question(plan),
-        objective=f"{words.OBJECTIVES[plan.study.objective][0]}, {unit}",
-        trial_counts=_trial_counts(plan),
-        trials=[_trial(plan, row) for row in plan.trials],
-        times=_times(plan),
-        environment=_environment(plan),
-        command=words.public(plan, plan.command),
-        reproduce="`llmtune emit` on this directory writes every file here again; with `--check` it says whether they "
-                  "still are what `plan.json` says.",
-    )
+    return {
+        "title": f"{plan.study.model.name} on {plan.config.engine} {plan.config.version}: study {plan.study.name}",
+        "verdict_words": words.VERDICTS[plan.verdict.kind],
+        "verdict": words.public(plan, plan.verdict.text),
+        "standing": _standing(plan),
+        "label": numbers.label(plan),
+        "change_from": "baseline" if reference == "baseline" else "engine's default",
+        "changes": [_change(plan, index) for index in range(len(plan.changes))],
+        "warnings": [words.public(plan, text) for text in plan.warnings],
+        "arms": [_arm(plan, arm) for arm in _arms(plan)],
+        "metrics": _metrics(plan),
+        "deployed_score": _deployed_score(plan),
+        "question": _question(plan),
+        "objective": f"{words.OBJECTIVES[plan.study.objective][0]}, {unit}",
+        "trial_counts": _trial_counts(plan),
+        "trials": [_trial(plan, row) for row in plan.trials],
+        "times": _times(plan),
+        "environment": _environment(plan),
+        "command": words.public(plan, plan.command),
+        "reproduce": "`llmtune emit` on this directory writes every file here again; with `--check` it says whether "
+                     "they still are what `plan.json` says.",
+    }
 
 
 def _standing(plan: Plan) -> str:
@@ -56,15 +59,9 @@ def _standing(plan: Plan) -> str:
     return " ".join(parts)
 
 
-def _change(plan: Plan, index: int) -> dict[str, str]:
+def _change(plan: Plan, index: int) -> dict[str, str | None]:
     change = plan.changes[index]
-    unset = "(engine decides)"
-    return {
-        "flag": change.flag,
-        "before": unset if change.before is None else code(change.before),
-        "after": unset if change.after is None else code(change.after),
-        "why": words.public(plan, change.why),
-    }
+    return {"flag": change.flag, "before": change.before, "after": change.after, "why": words.public(plan, change.why)}
 
 
 def _arms(plan: Plan) -> list[Arm]:
@@ -103,7 +100,7 @@ def _metrics(plan: Plan) -> list[dict[str, Any]]:
         ("measurement warnings", _measure_warnings),
         ("ended early", _ended_early),
     ]
-    return rows + [{"name": name, "cells": [md(say(arm)) for arm in arms]} for name, say in facts]
+    return rows + [{"name": name, "cells": [say(arm) for arm in arms]} for name, say in facts]
 
 
 def _measure_warnings(arm: Arm) -> str:
@@ -148,16 +145,15 @@ def _question(plan: Plan) -> list[dict[str, str]]:
     return [{key: words.public(plan, text) for key, text in row.items()} for row in rows]
 
 
-def _trial(plan: Plan, row: TrialRow) -> dict[str, str]:
+def _trial(plan: Plan, row: TrialRow) -> dict[str, Any]:
     outcome = row.outcome if row.failure is None else f"{row.outcome}: {row.failure.value}"
-    settings = ", ".join(code(words.public(plan, f"{flag}={value}")) for flag, value in sorted(row.settings.items()))
     return {
         "number": str(row.number),
         "purpose": row.purpose,
         "outcome": outcome,
         "score": _cell(row.score),
         "slo": {True: "yes", False: "no", None: "-"}[row.meets_slo],
-        "settings": settings or "(the engine's defaults)",
+        "settings": [words.public(plan, f"{flag}={value}") for flag, value in sorted(row.settings.items())],
         "reason": _short(words.public(plan, row.reason)),
     }
 

@@ -1,0 +1,150 @@
+"""report.html: one file, no network, nothing breaks out, and it says what report.md says."""
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fakes.plans import CASES, NASTY, gpu_plan, make_plan, nasty_plan, no_image_plan, predicted_plan
+from tests.fakes.texts import ANY
+from tuner.domain.trial import Estimate
+from tuner.output.page import axis, page, place, track
+from tuner.output.report import contents, report
+
+pytestmark = pytest.mark.unit
+
+VOID = {"meta", "br", "wbr"}
+
+
+class Reader(HTMLParser):
+    """Text, tags and attributes; fails on a tag that is not closed."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.attributes, self.text = [], set(), [], []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.text.append(data)
+
+    @property
+    def words(self):
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture(params=sorted(CASES))
+def plan(request):
+    return CASES[request.param]()
+
+
+def test_it_is_one_light_file_without_script_or_network(plan):
+    html = page(plan)
+    read = Reader(html)
+    assert len(html) < 200_000
+    assert not read.tags & {"script", "img", "link", "iframe", "object", "svg"}
+    assert not {name for name, _ in read.attributes} & {"src", "href", "onload", "onclick"}
+    assert "@import" not in html
+    assert "url(" not in html
+
+
+def test_the_same_plan_gives_the_same_bytes_and_shows_every_character(plan):
+    html = page(plan)
+    assert page(type(plan).model_validate_json(plan.model_dump_json())) == html
+    assert all(ch.isprintable() or ch == "\n" for ch in html)
+
+
+def test_it_says_what_the_markdown_says(plan):
+    words = Reader(page(plan)).words
+    shown = contents(plan)
+    plain = [shown["verdict"], shown["standing"], *shown["warnings"], shown["command"]]
+    plain += [cell for row in shown["metrics"] for cell in (row["name"], *row["cells"])]
+    plain += [row["value"] for row in shown["question"]] + [text for _, text in shown["environment"]]
+    if plan.study.name != NASTY:
+        for text in plain:
+            assert " ".join(text.split()) in words
+    assert report(plan)
+
+
+def test_a_phone_a_printer_and_the_dark_are_thought_of():
+    html = page(make_plan())
+    assert 'name="viewport"' in html
+    assert "@media print" in html
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_the_verdict_comes_first():
+    words = Reader(page(make_plan())).words
+    assert words.index("A clear winner") < words.index("Warnings") < words.index("Result (MEASURED)") < words.index("Trials")
+
+
+def test_the_slo_is_drawn_and_the_deployed_arm_is_marked():
+    html = page(gpu_plan())
+    assert html.count('<u style="left:') == 6
+    assert "best, deployed" in html
+    assert "The dashed line is the limit of the SLO, 500." in html
+
+
+def test_trials_show_the_best_so_far_what_misses_and_what_fails():
+    words = Reader(page(make_plan())).words
+    assert words.count("best so far") == 2
+    assert "misses the SLO" in words
+    assert "out of memory: 1 trial" in words
+    assert "ruled out before a launch: 1 trial" in words
+    assert "more KV cache is needed" in words
+
+
+def test_effects_order_values_and_say_that_they_are_a_hint():
+    words = Reader(page(make_plan())).words
+    effects = words[words.index("Effects of settings"):]
+    assert effects.index("121, n=1") < effects.index("450, n=1")
+    assert "not a proof" in effects
+
+
+def test_a_plan_without_trials_says_predicted_and_draws_nothing():
+    read = Reader(page(predicted_plan()))
+    assert "PREDICTED" in read.words
+    assert "MEASURED" not in read.words
+    assert "No trial stands behind this plan" in read.words
+    assert "Not verified" in Reader(page(no_image_plan())).words
+
+
+def test_nothing_in_a_name_is_markup():
+    html = page(nasty_plan())
+    Reader(html)
+    assert "$(touch pwned)" in Reader(html).words
+
+
+@given(ANY)
+@settings(max_examples=40, deadline=None)
+def test_any_verdict_and_warning_stay_text(text):
+    hostile = f"</p><script>alert(1)</script>{text}<!--"
+    html = page(make_plan(warnings=(hostile,)))
+    read = Reader(html)
+    assert "script" not in read.tags
+    assert "<script>alert(1)</script>" in read.words
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=8), st.booleans())
+def test_every_value_has_its_place_on_the_scale(values, zero):
+    ends = axis(values, zero=zero and min(values) >= 0)
+    assert ends[0] < ends[1]
+    assert all(0 <= float(place(value, ends)) <= 100 for value in values)
+    assert [float(place(value, ends)) for value in sorted(values)] == sorted(float(place(value, ends)) for value in values)
+
+
+def test_an_interval_of_no_width_is_still_seen():
+    drawn = track(Estimate(value=5, low=5, high=5, n=1), (0.0, 10.0))
+    assert drawn == {"dot": "50.00", "left": "50.00", "width": "0.30"}
