@@ -87,13 +87,6 @@ ERRORS: list[Any] = [
         "fp8_kv_needs_kernels", {"kv-cache-dtype": "fp8"}, LLAMA, CPU, "needs AVX-512 or AMX", "leave", id="fp8-cpu"
     ),
     pytest.param(
-        "kv_dtype_matches", {"kv-cache-dtype": "float16"}, LLAMA, H100, "runs in bfloat16", "auto", id="kv-dtype"
-    ),
-    pytest.param(
-        "kv_dtype_matches", {"kv-cache-dtype": "bfloat16", "dtype": "half"}, LLAMA, H100, "runs in float16", "auto",
-        id="kv-dtype-own",
-    ),
-    pytest.param(
         "quantization_matches_checkpoint", {"quantization": "fp8"}, model(quantization="awq"), H100,
         "the checkpoint is quantized with awq", "leave --quantization out", id="other-method",
     ),

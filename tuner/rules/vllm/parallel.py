@@ -39,7 +39,8 @@ def world_fits_devices(config: EngineConfig, model: ModelSpec, hardware: Hardwar
     for flag in ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"):
         world *= count(config, flag, 1) or 1
     nodes = count(config, "nnodes", 1) or 1
-    if hardware.kind == "cuda" and world > hardware.devices * nodes:
+    spread = config.get("distributed-executor-backend") == "ray"
+    if hardware.kind == "cuda" and not spread and world > hardware.devices * nodes:
         yield Finding(
             rule="world_fits_devices",
             severity="error",
@@ -160,24 +161,21 @@ def context_parallel_divides(config: EngineConfig, model: ModelSpec, hardware: H
     shares, size = count(config, "decode-context-parallel-size", 1) or 1, count(config, "tensor-parallel-size", 1) or 1
     if shares < 2:
         return
-    source = "vllm/config/model.py verify_with_parallel_config"
+    copies = size // model.kv_heads if model.kv_heads else shares
+    queries = model.attention_heads // model.kv_heads if model.attention_heads and model.kv_heads else shares
+    problem = None
     if size % shares:
-        yield finding(
-            context_parallel_divides,
-            "error",
-            f"--decode-context-parallel-size {shares} does not divide --tensor-parallel-size {size}",
-            "use a divisor of the tensor-parallel size",
-            source,
-        )
-    elif not model.is_latent and model.kv_heads and shares > size // model.kv_heads:
-        yield finding(
-            context_parallel_divides,
-            "error",
-            f"--decode-context-parallel-size {shares}: {size} ranks hold {model.kv_heads} KV heads "
-            f"{max(1, size // model.kv_heads)} times, and only copies can be shared",
-            f"use at most {max(1, size // model.kv_heads)}, or more tensor-parallel ranks",
-            source,
-        )
+        problem = f"it does not divide --tensor-parallel-size {size}", "use a divisor of the tensor-parallel size"
+    elif not model.is_latent and shares > copies:
+        held = f"{size} ranks hold {model.kv_heads} KV heads {max(1, copies)} times, and only copies can be shared"
+        problem = held, f"use at most {max(1, copies)}, or more tensor-parallel ranks"
+    elif not model.is_latent and queries % shares:
+        problem = f"there are {queries} query heads for each KV head", f"use a divisor of {queries}"
+    if problem is not None:
+        reason, fix = problem
+        where = "vllm/config/model.py verify_with_parallel_config"
+        said = f"--decode-context-parallel-size {shares}: {reason}"
+        yield finding(context_parallel_divides, "error", said, fix, where)
 
 
 RULES: tuple[Rule, ...] = (

@@ -23,12 +23,12 @@ def kv_dtype_matches(config: EngineConfig, model: ModelSpec, hardware: Hardware)
     del hardware
     kv, effective = config.get("kv-cache-dtype"), effective_dtype(config, model)
     if kv in ("float16", "bfloat16") and effective is not None and effective != kv:
-        yield Finding(
-            rule="kv_dtype_matches",
-            severity="error",
-            reason=f"--kv-cache-dtype {kv} with a model that runs in {effective}",
-            fix="leave --kv-cache-dtype at auto",
-            source="vllm/config/vllm.py",
+        yield finding(
+            kv_dtype_matches,
+            "error" if since(config, "0.33.0") else "warning",
+            f"--kv-cache-dtype {kv} with a model that runs in {effective}",
+            "leave --kv-cache-dtype at auto",
+            "vllm/config/vllm.py _reject_mismatched_float_kv_cache, new in 0.33.0; 0.32.0 takes it",
         )
 
 
