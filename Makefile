@@ -22,6 +22,8 @@ MODEL_READY := $(DEMO_MODEL)/.ready
 
 # Options for pytest, e.g. `make test PYTEST_ARGS="-k resume -x"`.
 PYTEST_ARGS ?=
+# Processes for the tests that need no engine; those with the engine run one after the other.
+JOBS ?= 2
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo "$$name"; exit; fi; \
 	done)
@@ -94,13 +96,14 @@ lint: $(TOOLS_READY)  ## ruff, mypy, import layers, shell scripts
 	$(VENV)/bin/shellcheck scripts/*.sh .ci/run
 
 check: lint  ## lint, then the unit and contract tests (no engine needed)
-	$(PY) -m pytest -m "unit or contract" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(JOBS) -m "unit or contract" $(PYTEST_ARGS)
 
 test-fast: $(TOOLS_READY)  ## every test that needs no engine
-	$(PY) -m pytest -m "unit or contract or golden" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(JOBS) -m "unit or contract or golden" $(PYTEST_ARGS)
 
 test: $(TOOLS_READY) $(ENGINE_READY) $(MODEL_READY)  ## set everything up and run all tests; gpu tests only with a GPU
-	LLMTUNE_NEED_ENGINE=1 $(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(JOBS) -m "unit or contract or golden" $(PYTEST_ARGS)
+	LLMTUNE_NEED_ENGINE=1 $(PY) -m pytest -m "integration or gpu" $(PYTEST_ARGS)
 
 # ---- releasing -------------------------------------------------------------------------------------------------------
 
