@@ -11,7 +11,8 @@ from tuner.load.driver import drive
 from tuner.load.prompts import WORDS, Message, Request, TextScale
 from tuner.load.target import Target
 
-SHORT, LONG = 60, 260
+SHORT, LONG = len(WORDS), 3 * len(WORDS)
+"""Whole rounds of the words, so that the slope is their average."""
 TIMEOUT_S = 60.0
 
 
@@ -26,7 +27,7 @@ def calibrate(target: Target) -> TextScale:
     """
     counts = []
     for number, words in enumerate((SHORT, LONG)):
-        text = " ".join(itertools.islice(itertools.cycle(WORDS[number:]), words))
+        text = " ".join(itertools.islice(itertools.cycle(WORDS), words))
         request = Request(id=f"c{number}", prompt=(Message("user", text),), input_tokens=words, output_tokens=1)
         run = drive(target, [request], ClosedLoop(concurrency=1), Schedule(clients=(0.0,), connections=1),
                     timeout_s=TIMEOUT_S)
