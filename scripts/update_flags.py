@@ -286,6 +286,8 @@ class Reader:
                     changes.setdefault(ast.unparse(target), []).append(("choices.remove", gone))
                 case ast.Call(func=ast.Attribute(attr="add_argument")):
                     self._add(node, module, known, changes)
+                case ast.For(target=ast.Tuple(), iter=ast.List(elts=rows)):
+                    self.options |= {name: Option("str") for row in rows for name in _flags_in(row)}
                 case _:
                     pass
 
@@ -408,13 +410,17 @@ def _human_names(tree: ast.Module) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Assign(targets=[ast.Name(id="human_readable_int_args")], value=source):
+            case ast.Assign(targets=[ast.Name(id="human_readable_int_args" | "human_readable_ints")], value=source):
                 found |= _texts(source)
             case ast.If(test=source, body=body) if any("= human_readable_int" in ast.unparse(one) for one in body):
                 found |= _texts(source) if "name" in ast.unparse(source) else set()
             case _:
                 pass
     return found
+
+
+def _flags_in(row: ast.expr) -> set[str]:
+    return {text.removeprefix("--") for text in _texts(row) if text.startswith("--")}
 
 
 def _texts(node: ast.expr) -> set[str]:

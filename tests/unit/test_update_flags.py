@@ -106,6 +106,8 @@ class EngineArgs:
         group.add_argument("--got", choices=get_args(Choices))
         group.add_argument("--store", action="store_true", default=False)
         group.add_argument("--pair", action=argparse.BooleanOptionalAction, default=None)
+        for arg, type in [("--old-one", str), ("--old-two", bool)]:
+            group.add_argument(arg, type=type)
         group.add_argument("positional", type=str)
         return parser
 
@@ -169,6 +171,8 @@ EXPECTED = {
     "got": Option("str", choices=("p", "q")),
     "store": Option("bool", default="False"),
     "pair": Option("bool", default="None", negatable=True),
+    "old-one": Option("str"),
+    "old-two": Option("str"),
     "enable-log-requests": Option("bool", default="False", negatable=True),
     "chat-template": Option("str", default="None"),
     "lora-modules": Option("list", default="None"),
@@ -285,4 +289,4 @@ def test_the_command_compares_and_writes(tmp_path: Path, monkeypatch: pytest.Mon
     assert "dtype: only in the wheel" in capsys.readouterr().out
     assert update_flags.main([wheel]) == 0
     assert update_flags.main(["--check", wheel]) == 0
-    assert "9.9.0: 33 flags, all as in the wheel" in capsys.readouterr().out
+    assert "9.9.0: 35 flags, all as in the wheel" in capsys.readouterr().out
