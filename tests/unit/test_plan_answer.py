@@ -119,6 +119,7 @@ def test_given_gpus_that_are_too_few_say_no() -> None:
     ({"workload": "20000x100"}, "8192", "longer context"),
     ({"slo": "p99 itl<=1ms"}, "even alone a request takes", "larger GPUs"),
     ({"model": "llama-3.1-405b", "gpu": "t4"}, "no configuration of llama-3.1-405b fits", "larger GPUs"),
+    ({"engine_version": "newest"}, "is not an engine version", "0.32.0"),
     ({"gpu": "gb10"}, "is not known", ""),
     ({"engine": "trtllm"}, "vllm only", "optimize"),
     ({"rate": None, "workload": "chat", "slo": "itl<=5"}, "no percentile", "say which"),

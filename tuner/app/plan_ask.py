@@ -16,9 +16,9 @@ from tuner.domain.record import Record
 from tuner.domain.slo import Slo, parse_slo
 from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
 from tuner.errors import ModelError, UsageError
+from tuner.facts.flags import newest_version, parse_version
 from tuner.facts.gpus import GpuFacts, gpu_table
 from tuner.facts.prices import Price, gpu_name, known_prices, load_prices, parse_prices
-from tuner.facts.read import data
 
 _RATE = re.compile(r"^(\d+(?:\.\d+)?)\s*(?:/|\s*per\s*)?\s*(s|sec|second|m|min|minute|h|hour|day|d)?$")
 _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0,
@@ -108,6 +108,7 @@ def resolve_plan(ask: PlanAsk) -> Question:
     names = dict.fromkeys(gpu_name(part) for part in ask.gpu.split(",") if part.strip())
     if not names:
         raise UsageError("no GPU is named", hint="say --gpu h100, or several: --gpu h100,h200,l40s")
+    version = str(parse_version(ask.engine_version or newest_version(ask.engine)))
     rate, in_flight, notes = _load(ask, workload)
     calibration = calibrate(Path(ask.from_study)) if ask.from_study else None
     if calibration is not None:
@@ -117,13 +118,9 @@ def resolve_plan(ask: PlanAsk) -> Question:
         ask=ask, model=model, gpus=tuple(gpu_table()[name] for name in names), count=ask.gpus, rate=rate,
         in_flight=in_flight, workload=workload, slo=parse_slo(ask.slo) if ask.slo else Slo(),
         stated=parse_prices(ask.price), rows=load_prices(Path(ask.prices)) if ask.prices else known_prices(),
-        headroom=ask.headroom, version=ask.engine_version or _newest(), notes=notes,
+        headroom=ask.headroom, version=version, notes=notes,
         calibration=calibration,
     )
-
-
-def _newest() -> str:
-    return str(data("vllm/architectures.json")["version"])
 
 
 def _load(ask: PlanAsk, workload: Workload) -> tuple[float | None, int | None, tuple[str, ...]]:

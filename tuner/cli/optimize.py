@@ -77,6 +77,10 @@ def optimize(
     engine_version: Annotated[
         Text, typer.Option("--engine-version", help="With --dry-run: a release that is not installed here.")
     ] = None,
+    simulate: Annotated[
+        Text,
+        typer.Option("--simulate", help="Rehearse on the simulator with GPUs that are not here, e.g. h100x8: seconds."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and what is ruled out; start nothing.")
     ] = False,
@@ -109,10 +113,15 @@ def optimize(
         image=image,
         model_name=model_name,
         start_timeout=start_timeout,
-        gpu=gpu,
+        gpu=simulate or gpu,
         engine_version=engine_version,
     )
     merged, sources = merge(ask, study_file)
+    if simulate is not None:
+        from tuner.cli.run_simulated import simulated
+
+        simulated(merged, sources, as_json=json)
+        return
     if (merged.gpu or merged.engine_version) and not dry_run:
         raise UsageError(
             "--gpu and --engine-version describe what is not here", hint="add --dry-run, or leave them out"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Written by llmtune 0.1.0 from plan 10feb50bf79c.
+# Written by llmtune 0.1.0 from plan 1220aefcf60a.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
-# plan       10feb50bf79c, study plan-512x256-c512-2xh100, question 4fc2cd2d2e77
+# plan       1220aefcf60a, study plan-512x256-c512-2xh100, question ac1b68573da5
 # model      meta-llama/Meta-Llama-3-70B-Instruct@(revision not pinned)
-# engine     vllm 0.32.0, image vllm/vllm-openai:v0.32.0
+# engine     vllm 0.33.0, image vllm/vllm-openai:v0.33.0
 # hardware   2 x H100 80GB HBM3
 # workload   512x256@c512: 512 input and 256 output tokens, 512 at once (closed loop), 4096 requests a run after 64 for warm-up
 # SLO        none
