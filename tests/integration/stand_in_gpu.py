@@ -33,7 +33,7 @@ class StandIn(CudaPlatformBase):
 
     @classmethod
     def has_device_capability(cls, capability, device_id=0):
-        return HAVE >= capability if isinstance(capability, tuple) else HAVE.to_int() >= capability
+        return capability <= HAVE if isinstance(capability, tuple) else HAVE.to_int() >= capability
 
     @classmethod
     def get_device_name(cls, device_id=0):
