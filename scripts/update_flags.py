@@ -494,8 +494,9 @@ def differences(catalogue: dict[str, Any], options: dict[str, Option], version: 
             lines.append(f"{name}: kind {latest(then['kinds'])}, in the wheel {option.kind}")
         if CHECKED_LATER not in entry and set(choices or ()) != set(option.choices or ()):
             lines.append(f"{name}: choices {choices}, in the wheel {list(option.choices or ())}")
-        if option.kind == "bool" and bool(entry.get("negatable")) != option.negatable:
-            lines.append(f"{name}: {'negatable' if entry.get('negatable') else 'not negatable'} only in the catalogue")
+        negatable = bool(entry.get("negatable")) and at >= Version(entry.get("negatable_since", "0"))
+        if option.kind == "bool" and negatable != option.negatable:
+            lines.append(f"{name}: --no-{name} only in the {'catalogue' if negatable else 'wheel'}")
     return lines
 
 

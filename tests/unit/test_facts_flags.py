@@ -283,3 +283,15 @@ def test_check_ends_in_silence_or_in_a_flag_error(name: str, value: Any) -> None
     with contextlib.suppress(FlagError):
         check(name, value)
         assert json.dumps(value, allow_nan=False)
+
+
+def test_a_no_form_is_as_old_as_it_is() -> None:
+    """Until 0.8.5 most switches were plain: `--no-enforce-eager` is refused there, and taken since."""
+    assert "cannot be switched off" in refusal("enforce-eager", False, "0.7.3").message
+    check("enforce-eager", False, "0.9.2")
+    check("enforce-eager", True, "0.7.3")
+
+
+@pytest.mark.parametrize("flag", ["enable-auto-tool-choice", "disable-fastapi-docs", "return-tokens-as-token-ids"])
+def test_switches_of_the_server_were_always_switches(flag: str) -> None:
+    check(flag, True, "0.7.3")

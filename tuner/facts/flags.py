@@ -84,7 +84,7 @@ class FlagTable:
             kind=self._latest(entry["kinds"]) or entry["kinds"][0][1],
             choices=tuple(choices) if choices else None,
             default=self._latest(entry["defaults"]),
-            negatable=entry.get("negatable", False),
+            negatable=entry.get("negatable", False) and self._at >= Version(entry.get("negatable_since", "0")),
             aliases=tuple(entry.get("aliases", ())),
         )
 
