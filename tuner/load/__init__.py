@@ -2,7 +2,8 @@
 
     shapes.shapes(workload, seed, trace) -> list[Shape]                    pure: lengths, sharing, sessions
     prompts.build_requests(workload, *, vocab_size, seed, salt, as_text, scale, trace) -> list[Request]      pure
-    dataset.read_prompts(path) -> list[Row]             dataset.requests_from_rows(workload, rows, seed) -> list[Request]
+    dataset.read_prompts(path) -> list[Row]
+    dataset.requests_from_rows(workload, rows, seed) -> list[Request]
     traces.read_trace(Trace) -> list[TracePoint]        Azure, BurstGPT and Mooncake
     arrivals.schedule(arrivals, requests, seed) -> Schedule                pure; arrivals.split deals it out to workers
     calibrate.calibrate(target) -> TextScale            how many tokens a word and a template are on this server

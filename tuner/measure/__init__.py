@@ -9,4 +9,6 @@
     compare.ratio_over_rounds(a, b) -> Estimate               compare.combine(measurements, objective) -> Estimate
     sequential.Hopeless(slo), sequential.UntilPrecise(half_width, cap_s, clock): .add(record), .reason() -> str | None
     warnings.advice(kind) -> str
+
+Nothing here waits, reads or sends: the same records always give the same numbers.
 """
