@@ -289,6 +289,8 @@ def test_types_of_the_cache_with_their_scales(kv_dtype: str, per_head: int) -> N
 
 def test_a_checkpoint_can_ask_for_an_fp8_cache() -> None:
     assert kv_bytes_per_token(known("llama-3.1-70b-fp8"), Footprint(kv_bits=16)) == 80 * 8 * 256
+    before = Footprint(kv_bits=16, version="0.9.0")
+    assert kv_bytes_per_token(known("llama-3.1-70b-fp8"), before) == 80 * 8 * 512
 
 
 def test_keys_and_values_of_different_size() -> None:
@@ -459,6 +461,16 @@ def test_a_fraction_and_back(device: int, used: int, fraction: float) -> None:
         assert fraction_for(device * GIB, used * GIB, cache) == pytest.approx(fraction, abs=1e-6)
     else:
         assert cache <= 0
+
+
+def test_up_e06_steps_and_batches_of_a_benchmark_page_cost_memory() -> None:
+    base = Footprint(tensor_parallel=8, free_memory_fraction=0.9, weight_bits=16, kv_bits=16, max_context=4096)
+    usual = memory_plan(known("llama-3-70b"), base.model_copy(update={"max_sequences": 256, "batched_tokens": 8192}), card(79.2, 8))
+    copied = memory_plan(known("llama-3-70b"), base.model_copy(update={"max_sequences": 8192, "batched_tokens": 16384}), card(79.2, 8))
+    assert isinstance(usual, MemoryPlan)
+    assert isinstance(copied, MemoryPlan)
+    assert copied.term("activation peak") > 10 * GIB > 5 * usual.term("activation peak")
+    assert copied.available < usual.available - 9 * GIB
 
 
 def test_a_plan_with_the_free_fraction() -> None:

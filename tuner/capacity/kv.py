@@ -12,7 +12,7 @@ from tuner.domain.engine import Footprint
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import Record
 from tuner.facts.read import data
-from tuner.facts.versions import holding
+from tuner.facts.versions import holding, release
 
 _STATE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -62,8 +62,12 @@ class Pool(Record):
 
 def kv_element_bytes(model: ModelSpec, footprint: Footprint) -> float:
     """Bytes of one cached element, without scales; `auto` is the model's type, or what the checkpoint asks for."""
-    named = footprint.kv_dtype if footprint.kv_dtype not in (None, "auto") else model.kv_quantization
-    entry = data("vllm/memory.yaml")["kv_types"].get(named)
+    facts = data("vllm/memory.yaml")
+    named = footprint.kv_dtype
+    if named in (None, "auto"):
+        asks = footprint.version is None or release(footprint.version) >= release(facts["checkpoint_kv_since"])
+        named = model.kv_quantization if asks else None
+    entry = facts["kv_types"].get(named)
     if entry is not None:
         return float(entry["bytes"])
     return (footprint.kv_bits or 16) / 8

@@ -93,5 +93,5 @@ def _kv(found: Config) -> str | None:
     scheme = found.get("kv_cache_scheme")
     if isinstance(scheme, dict) and scheme.get("num_bits") == 8:
         return "fp8"
-    stated = found.get("kv_cache_quant_algo")
-    return stated.lower() if isinstance(stated, str) else None
+    stated = str(found.get("kv_cache_quant_algo")).lower()
+    return stated if stated in ("fp8", "nvfp4") else None
