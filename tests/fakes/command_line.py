@@ -44,8 +44,8 @@ def make_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Llmtune]:
-    """Give a function that runs `llmtune` with these words; the signals' handlers are as before afterwards."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    """Give a function that runs `llmtune` with these words, and hold it to leave signal handlers as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def run(*words: str) -> Said:
         monkeypatch.setattr(sys, "argv", ["llmtune", *words])
@@ -55,8 +55,7 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         return Said(int(ended.value.code or 0), said.out, said.err)
 
     yield run
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    assert {number: signal.getsignal(number) for number in before} == before
 
 
 def optimize(llmtune: Llmtune, *words: str, model: str = "tiny", engine: str = "engine/bin/vllm") -> Said:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from tuner import __version__
 from tuner.cli import bench, check, emit, explain, models, optimize, plan
+from tuner.cli.signals import interruptible
 from tuner.errors import LlmtuneError
 
 app = typer.Typer(
@@ -50,10 +49,9 @@ def _options(
 
 def main() -> None:
     """Run the command line; every expected error ends in one message, a hint and the exit code of its kind."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
     try:
-        app(standalone_mode=True)
+        with interruptible():
+            app(standalone_mode=True)
     except LlmtuneError as error:
         fail(error)
     except KeyboardInterrupt:
@@ -67,9 +65,3 @@ def fail(error: LlmtuneError) -> None:
     if error.hint:
         print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201
     sys.exit(error.exit_code)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, so that servers are taken down on the way out."""
-    del number, frame
-    raise KeyboardInterrupt

@@ -8,10 +8,12 @@ from pathlib import Path
 from rich.console import Console
 
 from tuner.app.ask import Ask
+from tuner.app.events import Event
 from tuner.app.forecast import work_plan
 from tuner.app.optimize import optimize
 from tuner.app.resolve import Resolved, resolve
 from tuner.cli.show import Screen, duration, result_lines
+from tuner.cli.signals import interruptible
 from tuner.domain.plan import Plan
 from tuner.runtime.launchers import LAUNCHERS
 
@@ -45,8 +47,13 @@ def dry(ask: Ask, sources: dict[str, str], *, as_json: bool, verbose: bool) -> N
 def live(ask: Ask, sources: dict[str, str], *, as_json: bool, verbose: bool) -> None:
     """Run the study and print its verdict and the files."""
     resolved = resolve(ask, sources)
-    with Screen(Console(stderr=True, highlight=False), verbose=verbose) as screen:
-        plan, folder = optimize(resolved, launcher=LAUNCHERS["process"](), tell=screen.tell)
+    with Screen(Console(stderr=True, highlight=False), verbose=verbose) as screen, interruptible() as raise_again:
+
+        def tell(event: Event) -> None:
+            raise_again()
+            screen.tell(event)
+
+        plan, folder = optimize(resolved, launcher=LAUNCHERS["process"](), tell=tell)
     if as_json:
         Console(soft_wrap=True).print_json(json.dumps(summary(resolved, plan, folder)))
         return
