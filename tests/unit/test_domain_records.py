@@ -179,6 +179,19 @@ def test_a_trial_survives_json_with_the_kind_of_its_outcome(outcome: Any) -> Non
     assert type(again.outcome) is type(outcome)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "counts"),
+    [
+        (MEASURED, True),
+        (Infeasible(rule="r", reason="no"), False),
+        (Failed(failure=FailureKind.CRASHED, reason="x", phase="start"), True),
+        (Failed(failure=FailureKind.MACHINE, reason="x", phase="start"), False),
+    ],
+)
+def test_what_counts_against_the_budget(outcome: Any, counts: bool) -> None:
+    assert Trial(number=0, purpose="search", config=config(), outcome=outcome).counts is counts
+
+
 def test_a_failure_has_no_place_for_a_number() -> None:
     for kind in (Failed, Infeasible):
         assert not {"score", "measurement", "value"} & set(kind.model_fields)

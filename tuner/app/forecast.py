@@ -41,7 +41,7 @@ def work_plan(resolved: Resolved, trials: Sequence[Trial]) -> WorkPlan:
             reasons.setdefault(ruled_out.rule, ruled_out.reason)
     searching = min(spec.budget.trials, len(seen) - rules.total()) if whole else spec.budget.trials
     finals = (1 + spec.budget.finalists) * spec.budget.verify_rounds
-    done = sum(trial.outcome.kind != "infeasible" for trial in trials)
+    done = sum(trial.counts for trial in trials)
     starts = max(0, searching - done) + finals
     return WorkPlan(
         spec=spec,

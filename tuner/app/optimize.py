@@ -119,7 +119,7 @@ class _Search:
 
     def _reason_to_stop(self, trials: Sequence[Trial]) -> str | None:
         budget = self._bench.spec.budget
-        launched = [trial for trial in trials if _counts(trial)]
+        launched = [trial for trial in trials if trial.counts]
         if len(launched) >= budget.trials and not self._redo:
             return f"{len(launched)} configurations launched, as asked (--trials {budget.trials})"
         if budget.seconds is not None:
@@ -246,10 +246,6 @@ def _reaped(bench: Bench, path: Path) -> bool:
 
 def _machine(trial: Trial) -> bool:
     return isinstance(trial.outcome, Failed) and trial.outcome.failure is FailureKind.MACHINE
-
-
-def _counts(trial: Trial) -> bool:
-    return not isinstance(trial.outcome, Infeasible) and not _machine(trial)
 
 
 def _why_nothing(trials: Sequence[Trial], folder: Path) -> str:

@@ -156,7 +156,7 @@ def _plan_lines(plan: WorkPlan, *, verbose: bool) -> Iterator[str]:
     slo = f", SLO {spec.slo.text}" if spec.slo.limits else ""
     yield f"workload   {spec.workload.name}: {spec.workload.requests} requests a trial{slo}"
     yield f"objective  {spec.objective}"
-    yield f"study      {spec.name}" + (f", {plan.known} trials known from before" if plan.known else "")
+    yield f"study      {spec.name}" + (f", {_trials(plan.known)} known from before" if plan.known else "")
     pins = ", ".join(f"{pin.flag}={value_text(pin.value)}" for pin in spec.pins)
     if pins:
         yield f"pinned     {pins}"
@@ -176,6 +176,10 @@ def _plan_lines(plan: WorkPlan, *, verbose: bool) -> Iterator[str]:
     yield f"work       {plan.starts} starts, about {duration(plan.seconds)} (PREDICTED)"
     for note in plan.notes:
         yield f"note       {note}"
+
+
+def _trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count} trials"
 
 
 def result_lines(plan: Plan, folder: Path) -> Iterator[str]:

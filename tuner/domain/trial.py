@@ -185,6 +185,12 @@ class Trial(Record):
     """The trial's folder, relative to the study's."""
 
     @property
+    def counts(self) -> bool:
+        """Whether it says something about a configuration that was launched, and so counts against the budget."""
+        machine = isinstance(self.outcome, Failed) and self.outcome.failure is FailureKind.MACHINE
+        return not machine and not isinstance(self.outcome, Infeasible)
+
+    @property
     def own_seconds(self) -> float:
         """Time that llmtune itself added."""
         return sum(phase.seconds for phase in self.phases if phase.own)
