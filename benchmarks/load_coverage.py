@@ -15,8 +15,8 @@ import math
 from pathlib import Path
 
 import numpy as np
-from simulated_server import Engine, draw, simulate
 
+from benchmarks.simulated_server import Engine, draw, simulate
 from tuner.domain.trial import Estimate, LatencySummary, Measurement
 from tuner.measure.estimate import Z95
 from tuner.measure.requests import measure

@@ -24,8 +24,8 @@ from typing import Any
 
 import httpx
 import numpy as np
-from load_accuracy import TOKENS, truth_server
 
+from benchmarks.load_accuracy import TOKENS, truth_server
 from tuner.domain.workload import ClosedLoop, Fixed, Workload
 from tuner.load.prompts import build_requests
 from tuner.load.run import run_load

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from simulated_server import Engine, draw, simulate
 
+from benchmarks.simulated_server import Engine, draw, simulate
 from tuner.measure.requests import measure
 
 CLIENTS, REQUESTS = 64, 640
