@@ -19,8 +19,8 @@ from tuner.domain.trial import Environment, Failed, FailureKind, Measured, Measu
 from tuner.engines.base import Engine
 from tuner.errors import HardwareError
 from tuner.load.driver import Progress
-from tuner.measure.observed import observed_warnings, with_warnings
 from tuner.measure.requests import measure
+from tuner.measure.server import with_server
 from tuner.output.evidence import TrialFolder
 from tuner.runtime.base import Launcher, Server
 from tuner.runtime.gpu import memory_used_bytes, wait_gpu_memory_back
@@ -29,6 +29,8 @@ from tuner.runtime.ready import NotReady, Ready, wait_ready
 
 _LOG_TAIL = 4000
 _MOST_FAILED = 0.1
+_LAST_WORDS_S = 2.0
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,14 @@ def _serve(
 
 
 def _last_words(server: Server, seen: _Seen) -> None:
-    """Read log and exit code before the teardown changes them."""
+    """Read log and exit code before the teardown changes them; a dying server gets a moment to say why."""
+    limit = time.monotonic() + _LAST_WORDS_S
+    broken = seen.run is not None and seen.run.stopped is not None
+    while broken and server.exit_code() is None and time.monotonic() < limit:
+        time.sleep(_POLL_S)
     seen.exit_code = server.exit_code()
+    while seen.exit_code is not None and not server.log_complete() and time.monotonic() < limit:
+        time.sleep(_POLL_S)
     seen.cpu_s = server.cpu_seconds()
     seen.fault = server.fault()
     seen.log = server.log_text()
@@ -227,8 +235,8 @@ def _judge_load(bench: Bench, seen: _Seen) -> Outcome:
     run = seen.run
     if run is None:
         return _failed(FailureKind.MACHINE, "the load was cut off", "load", seen)
-    if seen.exit_code is not None:
-        diagnosis = bench.engine.classify(seen.log, seen.exit_code)
+    if seen.exit_code is not None or (run.stopped is not None and bench.engine.fatal(seen.log) is not None):
+        diagnosis = bench.engine.classify(seen.log, 1 if seen.exit_code is None else seen.exit_code)
         return _failed(diagnosis.failure, f"died under load: {diagnosis.reason}", "load", seen)
     counted = [record for record in run.records if not record.warmup]
     failed = [record for record in counted if record.failed]
@@ -251,13 +259,8 @@ def _judge_load(bench: Bench, seen: _Seen) -> Outcome:
 
 def _measured(bench: Bench, run: LoadRun, seen: _Seen) -> Measurement:
     measurement = measure(run, bench.spec.slo)
-    shared = any(one.shared_prefix > 0 for one in bench.spec.workload.mix)
-    return with_warnings(
-        measurement,
-        observed_warnings(
-            measurement, before=seen.before, after=seen.after, environment=seen.environment, shared_prefix=shared
-        ),
-    )
+    before, after = seen.before or ServerMetrics(), seen.after or ServerMetrics()
+    return with_server(measurement, run, bench.spec.workload, before, after, environment=seen.environment)
 
 
 def _failed(kind: FailureKind, reason: str, phase: str, seen: _Seen) -> Failed:
