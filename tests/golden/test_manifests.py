@@ -175,7 +175,8 @@ def test_check_finds_nothing_in_what_emit_writes(case):
         for one in check_paths(files, context_of(bundle.load_plan(case).config.version, None, None)) for issue in one.issues
         if issue.severity in ("error", "warning") and issue.rule not in CHOSEN
     ]
-    assert found == []
+    made_up = case.name.startswith("nasty")  # its flags are no engine's
+    assert [one for one in found if not (made_up and one[2] == "flag-unknown")] == []
 
 
 def test_there_are_enough_cases():
