@@ -25,9 +25,9 @@ from tuner.load.driver import Progress
 from tuner.load.run import run_load
 from tuner.load.target import Api
 from tuner.measure.objective import meets
-from tuner.measure.observed import observed_warnings, with_warnings
 from tuner.measure.requests import measure
 from tuner.measure.sequential import UntilPrecise
+from tuner.measure.server import with_server
 from tuner.output.evidence import TrialFolder, check_writable
 from tuner.output.files import write_text
 from tuner.output.quoting import dump_json
@@ -195,17 +195,15 @@ def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: List
         )
     after, environment = _counts(found, ask), host.environment(run.cpu_s)
     measurement = measure(run, ask.slo)
-    measurement = with_warnings(
+    measurement = with_server(
         measurement,
-        observed_warnings(
-            measurement,
-            before=before,
-            after=after,
-            environment=environment,
-            readings=watch.readings,
-            shared_prefix=any(one.shared_prefix > 0 for one in workload.mix),
-            engine_is_here=found.local,
-        ),
+        run,
+        workload,
+        before,
+        after,
+        # An engine on this host uses the CPU itself, so a busy one says nothing.
+        environment=None if found.local else environment,
+        readings=watch.readings,
     )
     name = f"requests-{label.replace('/', '-')}"
     file = ""

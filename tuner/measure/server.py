@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
+from tuner.domain.bench import Reading
 from tuner.domain.engine import ServerMetrics
 from tuner.domain.load_record import LoadRun
 from tuner.domain.trial import Environment, Measurement, MeasureWarning, Warn
@@ -13,6 +15,7 @@ COUNT_TOLERANCE = 0.01
 PREFIX_HIT_LIMIT = 0.02
 HOST_SHARE_LIMIT = 0.10
 STEAL_LIMIT = 0.02
+HELD_BACK_LIMIT = 0.1
 
 
 def with_server(
@@ -23,12 +26,13 @@ def with_server(
     after: ServerMetrics,
     *,
     environment: Environment | None = None,
+    readings: Sequence[Reading] = (),
 ) -> Measurement:
     """Return the measurement with the warnings that the server's side adds.
 
     `before` and `after` are readings of counters around the run, on a server that nobody else used.
     """
-    found = tuple(server_warnings(run, workload, before, after, environment=environment))
+    found = tuple(server_warnings(run, workload, before, after, environment=environment, readings=readings))
     return measurement.model_copy(update={"warnings": (*measurement.warnings, *found)})
 
 
@@ -39,6 +43,7 @@ def server_warnings(
     after: ServerMetrics,
     *,
     environment: Environment | None = None,
+    readings: Sequence[Reading] = (),
 ) -> Iterator[MeasureWarning]:
     """Compare the server's counters with the client's records, and look for what should not have happened."""
     made = _gained(before.generation_tokens, after.generation_tokens)
@@ -53,6 +58,7 @@ def server_warnings(
                              detail=f"{hits / asked:.1%} of the prompt tokens came from the cache, and none should")
     if environment is not None:
         yield from _host(environment)
+    yield from _gpus(readings)
 
 
 def shares_prefixes(workload: Workload) -> bool:
@@ -82,3 +88,16 @@ def _host(environment: Environment) -> Iterator[MeasureWarning]:
         yield MeasureWarning(kind=Warn.HOST_BUSY, detail=f"other programs used {busy:.0%} of the CPUs")
     if stolen is not None and stolen > STEAL_LIMIT:
         yield MeasureWarning(kind=Warn.HOST_BUSY, detail=f"the hypervisor took {stolen:.0%} of the CPU time away")
+
+
+def _gpus(readings: Sequence[Reading]) -> Iterator[MeasureWarning]:
+    gpus = [gpu for reading in readings for gpu in reading.gpus]
+    counts = Counter(name for gpu in gpus for name in gpu.held_back)
+    held = [
+        f"{name} in {count / len(gpus):.0%}"
+        for name, count in sorted(counts.items())
+        if count > HELD_BACK_LIMIT * len(gpus)
+    ]
+    if held:
+        detail = f"clocks were held back ({', '.join(held)} of the readings)"
+        yield MeasureWarning(kind=Warn.THROTTLED, detail=detail)
