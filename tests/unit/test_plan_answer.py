@@ -115,6 +115,7 @@ def test_given_gpus_that_are_too_few_say_no() -> None:
     ({"rate": "fast"}, "is not a rate", "20/s"),
     ({"rate": "0/s"}, "is not a rate", "20/s"),
     ({"price": ("h100=-2",)}, "is not a price", "h100=2.50"),
+    ({"api_price": "cheap"}, "is not a price", "0.20/0.60"),
     ({"headroom": 1.0}, "is not a share", "0.2"),
     ({"workload": "20000x100"}, "8192", "longer context"),
     ({"slo": "p99 itl<=1ms"}, "even alone a request takes", "larger GPUs"),
@@ -182,6 +183,31 @@ def test_the_command_prints_a_table_or_json() -> None:
     parsed = json.loads(runner.invoke(app, [*words, "--json"]).output)
     assert parsed["label"] == "PREDICTED"
     assert parsed["options"][0]["predicted"]["ttft_ms"]["p99"] > 0
+
+
+def test_break_even_with_a_hosted_api() -> None:
+    """One GPU at 2 $/h is 1460 $ a month: at 0.30 $ a million 4,867 million tokens a month pay for it."""
+    planned = make_plan(ask(rate="1/s", workload="300x100", price=("h100=2.00",), api_price="0.2/0.6"))
+    best = planned.answer.options[0]
+    assert best.gpus == 1
+    assert best.break_even is not None
+    assert "4,867 million tokens a month" in best.break_even
+    assert "dearer than the API" in best.break_even
+    busy = make_plan(ask(rate="10/s", workload="300x100", price=("h100=2.00",), api_price="0.2/0.6"))
+    assert "cheaper than the API" in (busy.answer.options[0].break_even or "")
+
+
+def test_a_single_stream_is_told_of_simpler_engines() -> None:
+    alone = make_plan(ask(rate=None, workload="256x128@c1", gpus=1))
+    many = make_plan(ask(rate=None, workload="256x128@c32", gpus=1))
+    assert any("llama.cpp" in note for note in alone.answer.notes)
+    assert not any("llama.cpp" in note for note in many.answer.notes)
+
+
+def test_three_gpus_are_never_split_in_three() -> None:
+    """A scheduler that counted memory alone put 64 heads on three GPUs."""
+    planned = make_plan(ask(model="llama-3-70b", gpus=3, rate=None, workload="256x128@c16"))
+    assert {option.tensor_parallel for option in planned.answer.options} <= {1, 2}
 
 
 def test_every_gpu_with_rates_can_be_planned_for() -> None:

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tests.fakes import plans
 from tuner.app.calibration import Calibration, calibrate
 from tuner.app.plan import make_plan
 from tuner.app.plan_ask import PlanAsk
+from tuner.app.plan_files import load_study
 from tuner.app.simulated import simulated_outcome
 from tuner.capacity.latency import Coefficients, coefficients
+from tuner.cli.main import app
 from tuner.domain.engine import EngineConfig
 from tuner.domain.hardware import Hardware
 from tuner.domain.plan import Arm, Plan
@@ -69,7 +72,7 @@ def measured_plan() -> Plan:
 def calibration(tmp_path_factory: pytest.TempPathFactory) -> tuple[Calibration, Path]:
     folder = tmp_path_factory.mktemp("study")
     emit(measured_plan(), folder)
-    return calibrate(folder), folder
+    return calibrate(load_study(folder)), folder
 
 
 def test_a_simulated_trial_is_read_like_a_live_one() -> None:
@@ -136,7 +139,7 @@ def test_configurations_that_were_not_run_are_predicted(calibration: tuple[Calib
 def test_plan_from_a_study_uses_and_names_it(calibration: tuple[Calibration, Path]) -> None:
     ask = {"model": "llama-3-8b", "gpu": "h100", "rate": "20/s", "lossless": True}
     plain = make_plan(PlanAsk.model_validate(ask))
-    taught = make_plan(PlanAsk.model_validate(ask | {"from_study": str(calibration[1])}))
+    taught = make_plan(PlanAsk.model_validate(ask), load_study(calibration[1]))
     assert (taught.answer.options[0].capacity_per_replica or 0) < (plain.answer.options[0].capacity_per_replica or 0)
     assert any("calibrated with 4 measured" in note for note in taught.answer.notes)
     assert "study's own configurations" in taught.answer.options[0].band.of
@@ -144,10 +147,11 @@ def test_plan_from_a_study_uses_and_names_it(calibration: tuple[Calibration, Pat
 
 def test_a_study_of_something_else_is_refused(calibration: tuple[Calibration, Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the study measured llama-3-8b"):
-        make_plan(PlanAsk(model="qwen3-8b", gpu="h100", rate="1/s", from_study=str(calibration[1])))
-    emit(plans.predicted_plan(), tmp_path / "predicted")
+        make_plan(PlanAsk(model="qwen3-8b", gpu="h100", rate="1/s"), load_study(calibration[1]))
     with pytest.raises(UsageError, match="predictions"):
-        calibrate(tmp_path / "predicted")
-    emit(plans.make_plan(), tmp_path / "cpu")
+        calibrate(plans.predicted_plan())
     with pytest.raises(UsageError, match="does not cover"):
-        calibrate(tmp_path / "cpu")
+        calibrate(plans.make_plan())
+    words = ["plan", "--model", "llama-3-8b", "--gpu", "h100", "--rate", "1/s", "--from-study"]
+    assert CliRunner().invoke(app, [*words, str(calibration[1])]).exit_code == 0
+    assert isinstance(CliRunner().invoke(app, [*words, str(tmp_path)]).exception, UsageError)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from tuner.domain.workload import ClosedLoop
 from tuner.engines import ENGINES
 from tuner.errors import UsageError
 from tuner.facts.gpus import GpuFacts, facts_of
-from tuner.output.bundle import load_plan
 
 TRUST = 0.03
 """What leaving the published coefficients costs, against the errors of the arms: little, but terms that the arms say
@@ -58,24 +56,24 @@ class Calibration:
         return max(_LEAST_SPREAD, 2 * self.after / 100) if self.left_out else max(0.2, 2 * self.after / 100)
 
 
-def calibrate(path: Path) -> Calibration:
+def calibrate(plan: Plan) -> Calibration:
     """Fit the coefficients to the arms of a measured plan.
 
     Raises:
         UsageError: the plan is not measured, not of a known GPU, or holds no arm that says anything.
 
     """
-    plan = load_plan(path)
     if not plan.measured:
-        raise UsageError(f"{path} holds a plan of predictions", hint="calibrate with a plan that `optimize` measured")
+        raise UsageError("the study's plan is one of predictions", hint="calibrate with one that `optimize` measured")
     gpus = plan.study.hardware.gpus
     gpu = facts_of(gpus[0].name) if gpus else None
     if gpu is None:
-        raise UsageError(f"{path} was measured on {plan.study.hardware.label}, which the model of GPUs does not cover",
+        label = plan.study.hardware.label
+        raise UsageError(f"the study was measured on {label}, which the model of GPUs does not cover",
                          hint="calibrate with a study of the GPU type that is planned for")
     points = [point for arm in plan.arms if (point := point_of(arm, plan, gpu)) is not None]
     if not points:
-        raise UsageError(f"{path} holds no arm from which step times can be read",
+        raise UsageError("the study holds no arm from which step times can be read",
                          hint="it takes a closed loop or a rate, and requests of more than one token")
     return fitted(points, gpu.name, plan.study.model.name)
 

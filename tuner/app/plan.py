@@ -9,13 +9,15 @@ from tuner import __version__
 from tuner.app.plan_ask import PlanAsk, Question, resolve_plan
 from tuner.app.plan_candidates import Candidate, RuledOut, Traffic, candidates
 from tuner.app.plan_evaluate import Band, Evaluated, Predicted, band_of, evaluate
-from tuner.capacity.sizing import Cost, cost, pareto, with_spare
+from tuner.capacity.sizing import Cost, blended_price, break_even_tokens, cost, pareto, with_spare
+from tuner.domain.plan import Plan
 from tuner.domain.record import Record
 from tuner.errors import UsageError
 from tuner.facts.prices import price_of
 
 _SIMULATED_EACH = 4
 _REQUESTS = 600
+_FEW = 2
 UNMODELLED = ("speculative decoding", "LoRA adapters", "images", "structured output", "KV offload",
               "expert and data parallel attention")
 
@@ -45,6 +47,8 @@ class Option(Record):
     cost: Cost | None
     cost_n_plus_1: Cost | None
     band: Band
+    break_even: str | None = None
+    """Against the hosted API whose price was given."""
     pareto: bool = False
 
 
@@ -77,14 +81,14 @@ class Planned:
     found: tuple[Evaluated, ...]
 
 
-def make_plan(ask: PlanAsk) -> Planned:
-    """Answer the question.
+def make_plan(ask: PlanAsk, study: Plan | None = None) -> Planned:
+    """Answer the question, with step times calibrated by the plan of a measured study where one is given.
 
     Raises:
         LlmtuneError: something is not known, or nothing fits; says what would make it possible.
 
     """
-    question = resolve_plan(ask)
+    question = resolve_plan(ask, study)
     traffic = Traffic.of(question.workload, ask.seed, max(_REQUESTS, 4 * (question.in_flight or 0)))
     found: list[Evaluated] = []
     out: list[RuledOut] = []
@@ -99,7 +103,7 @@ def make_plan(ask: PlanAsk) -> Planned:
                 found.append(result)
     if not found:
         raise UsageError(_nothing(question, out), hint="name larger GPUs or more, a smaller model or a looser SLO")
-    options = [_option(question, one) for one in found]
+    options = [_option(question, one, traffic) for one in found]
     order = _order(options)
     front = _front(options)
     return Planned(
@@ -133,7 +137,7 @@ def _nothing(question: Question, out: Sequence[RuledOut]) -> str:
     return f"no configuration of {question.model.name} fits ({reasons})"
 
 
-def _option(question: Question, one: Evaluated) -> Option:
+def _option(question: Question, one: Evaluated, traffic: Traffic) -> Option:
     candidate = one.candidate
     band = band_of(candidate.gpu.name, calibration=question.calibration)
     price = price_of(candidate.gpu.name, question.stated, question.rows)
@@ -143,6 +147,7 @@ def _option(question: Question, one: Evaluated) -> Option:
                "budget": round(candidate.memory.budget / 2**30, 2),
                "KiB of KV cache a token": round((candidate.memory.kv_per_token or 0) / 1024, 1)}
     spare = with_spare(one.replicas)
+    own = _cost(one, price.usd * one.gpus, one.replicas) if price else None
     return Option(
         gpu=candidate.gpu.name, label=candidate.label,
         settings={setting.flag: str(setting.value) for setting in candidate.config.settings},
@@ -152,7 +157,7 @@ def _option(question: Question, one: Evaluated) -> Option:
         capacity_range=(one.capacity / band.high, one.capacity / band.low) if one.capacity else None,
         memory=memory, memory_verdict=candidate.memory.verdict, predicted=one.predicted,
         total_output_tokens_per_s=total, enough=one.enough, band=band, price=price.text if price else None,
-        cost=_cost(one, price.usd * one.gpus, one.replicas) if price else None,
+        cost=own, break_even=_break_even(question, own, traffic),
         cost_n_plus_1=_cost(one, price.usd * spare * candidate.devices, spare) if price else None,
     )
 
@@ -162,6 +167,19 @@ def _cost(one: Evaluated, per_hour: float, replicas: int) -> Cost:
     used = one.predicted.requests_per_s * served / (one.capacity * replicas) if one.capacity else served / replicas
     return cost(per_hour, output_per_s=one.predicted.output_tokens_per_s * served,
                 tokens_per_s=one.predicted.tokens_per_s * served, used=min(1.0, used))
+
+
+def _break_even(question: Question, own: Cost | None, traffic: Traffic) -> str | None:
+    """Say from which volume on the GPUs are cheaper than the API, and on which side of it the load is."""
+    if question.api is None or own is None or own.per_million_tokens is None:
+        return None
+    price = blended_price(*question.api, traffic.prompt, traffic.output)
+    volume = break_even_tokens(own.per_month, price)
+    served = own.per_month / own.per_million_tokens * 1e6
+    verdict = "cheaper than" if served > volume else "dearer than"
+    api = f"the API (${price * served / 1e6:,.0f} a month at ${price:.3g} a million)"
+    load = f"this load is {served / 1e6:,.0f} million, for which own GPUs are {verdict} {api}"
+    return f"{volume / 1e6:,.0f} million tokens a month; {load}"
 
 
 def _order(options: Sequence[Option]) -> list[int]:
@@ -220,6 +238,9 @@ def _notes(question: Question, options: Sequence[Option]) -> tuple[str, ...]:
     notes = list(question.notes)
     if any("fp8" in option.settings.values() for option in options):
         notes.append("fp8 weights or KV cache change the answers of the model: check quality before you deploy them")
+    if all(option.predicted.running < _FEW for option in options):
+        notes.append(f"fewer than {_FEW} requests run at once: for so few, llama.cpp or Ollama may be simpler and as "
+                     "fast; vLLM gains from requests that run together (their speed is not predicted here)")
     if any(option.cost is None for option in options):
         missing = sorted({option.gpu for option in options if option.cost is None})
         notes.append(f"no price of {', '.join(missing)} is known: give it with --price NAME=USD")

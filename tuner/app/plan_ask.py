@@ -12,6 +12,7 @@ from tuner.app.calibration import Calibration, calibrate, refuse_other_model
 from tuner.app.resolve import resolve_model, resolve_workload
 from tuner.capacity.latency import Coefficients
 from tuner.domain.model import ModelSpec
+from tuner.domain.plan import Plan
 from tuner.domain.record import Record
 from tuner.domain.slo import Slo, parse_slo
 from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
@@ -36,6 +37,7 @@ class PlanAsk(Record):
     slo: str | None = None
     price: tuple[str, ...] = ()
     prices: str | None = None
+    api_price: str | None = None
     headroom: float = 0.2
     lossless: bool = False
     from_study: str | None = None
@@ -62,6 +64,8 @@ class Question:
     version: str
     notes: tuple[str, ...]
     calibration: Calibration | None = None
+    api: tuple[float, float] | None = None
+    """USD of a hosted API for a million prompt tokens and a million answer tokens."""
 
     def coefficients(self, gpu: str) -> Coefficients | None:
         """Return calibrated coefficients for the GPU type that was measured, None for the published ones."""
@@ -80,12 +84,13 @@ class Question:
         words += [f"--price {price}" for price in ask.price]
         words += [f"--from-study {Path(ask.from_study).name}"] if ask.from_study else []
         words += ["--lossless"] if ask.lossless else []
+        words += [f"--api-price {ask.api_price}"] if ask.api_price else []
         words += [f"--headroom {ask.headroom:g}"] if ask.headroom != 0.2 else []
         return " ".join(words)
 
 
-def resolve_plan(ask: PlanAsk) -> Question:
-    """Check everything that was asked.
+def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
+    """Check everything that was asked; `study` is the plan to calibrate with.
 
     Raises:
         LlmtuneError: of the kind that fits what is wrong, with near misses where a name is not known.
@@ -110,7 +115,7 @@ def resolve_plan(ask: PlanAsk) -> Question:
         raise UsageError("no GPU is named", hint="say --gpu h100, or several: --gpu h100,h200,l40s")
     version = str(parse_version(ask.engine_version or newest_version(ask.engine)))
     rate, in_flight, notes = _load(ask, workload)
-    calibration = calibrate(Path(ask.from_study)) if ask.from_study else None
+    calibration = calibrate(study) if study is not None else None
     if calibration is not None:
         refuse_other_model(calibration, model)
         notes = (*notes, calibration.text)
@@ -119,8 +124,20 @@ def resolve_plan(ask: PlanAsk) -> Question:
         in_flight=in_flight, workload=workload, slo=parse_slo(ask.slo) if ask.slo else Slo(),
         stated=parse_prices(ask.price), rows=load_prices(Path(ask.prices)) if ask.prices else known_prices(),
         headroom=ask.headroom, version=version, notes=notes,
-        calibration=calibration,
+        calibration=calibration, api=_api_price(ask.api_price) if ask.api_price else None,
     )
+
+
+def _api_price(text: str) -> tuple[float, float]:
+    first, _, second = text.partition("/")
+    try:
+        found = (float(first), float(second or first))
+    except ValueError:
+        found = (0.0, 0.0)
+    if not all(0 < price < 1e6 for price in found):
+        raise UsageError(f"--api-price {text!r} is not a price",
+                         hint="write --api-price 0.20/0.60: USD for a million tokens of prompts and of answers")
+    return found
 
 
 def _load(ask: PlanAsk, workload: Workload) -> tuple[float | None, int | None, tuple[str, ...]]:

@@ -17,6 +17,17 @@ from tuner.search.spaces import load_space
 _START_S, _START_BYTES_S = 150.0, 5e8
 
 
+def load_study(path: Path) -> Plan:
+    """Read the plan of a study, to calibrate with.
+
+    Raises:
+        UsageError: there is no plan.
+        SpaceError: it is not one.
+
+    """
+    return bundle.load_plan(path)
+
+
 def emit_planned(planned: Planned, out: Path) -> tuple[Path, ...]:
     """Write the deployment files of the best option into `out`, every header marked PREDICTED.
 

@@ -30,6 +30,10 @@ def plan(
     prices: Annotated[
         str | None, typer.Option("--prices", help="YAML file of prices instead of the bundled, dated examples.")
     ] = None,
+    api_price: Annotated[
+        str | None,
+        typer.Option("--api-price", help="USD of a hosted API for a million tokens, prompt/answer: 0.20/0.60."),
+    ] = None,
     headroom: Annotated[float, typer.Option("--headroom", help="Share of each replica that is kept free.")] = 0.2,
     lossless: Annotated[
         bool, typer.Option("--lossless", help="Leave out FP8 weights and FP8 KV cache that the checkpoint has not.")
@@ -50,9 +54,14 @@ def plan(
     from tuner.app.plan_ask import PlanAsk
 
     ask = PlanAsk(model=model, gpu=gpu, gpus=gpus, rate=rate, workload=workload, slo=slo, price=tuple(price or ()),
-                  prices=prices, headroom=headroom, lossless=lossless, from_study=from_study,
+                  prices=prices, api_price=api_price, headroom=headroom, lossless=lossless, from_study=from_study,
                   engine_version=engine_version)
-    planned = make_plan(ask)
+    study = None
+    if from_study is not None:
+        from tuner.app.plan_files import load_study
+
+        study = load_study(Path(from_study))
+    planned = make_plan(ask, study)
     if as_json:
         typer.echo(planned.answer.model_dump_json(indent=2))
     else:
@@ -88,6 +97,8 @@ def _show(answer: Answer) -> None:
     console.print("settings of the first: " + " ".join(f"--{flag} {value}" for flag, value in best.settings.items()))
     for option in {option.gpu: option for option in reversed(answer.options)}.values():
         console.print(f"price of {option.gpu}: {option.price or 'not known'}")
+    if best.break_even:
+        console.print(f"PREDICTED break-even of the first with the API: {best.break_even}")
     for text in answer.errors:
         console.print(f"PREDICTED, error: {text}")
     for text in answer.notes:
