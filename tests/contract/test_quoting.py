@@ -2,20 +2,26 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.contract.readers import expand, unit_words
 from tests.fakes.plans import gpu_plan, make_plan, nasty_plan
 from tests.fakes.texts import ANY
-from tuner.output import quoting
+from tuner.output import pod, quoting
+from tuner.output.autoscale import promql
 from tuner.output.compose import escape, unescape
 from tuner.output.emitters import EMITTERS
+from tuner.output.flags import take_apart
 from tuner.output.scripts import DockerRunEmitter, ServeScriptEmitter
+from tuner.output.systemd import unit_assignment, unit_word
 
 pytestmark = pytest.mark.contract
 
@@ -130,3 +136,53 @@ def test_the_readme_asks_for_the_served_name_with_valid_json():
         words = subprocess.run(["bash", "-c", line.replace("curl ", "printf '%s\\0' ", 1)], capture_output=True, check=True)
         body = json.loads(words.stdout.decode().split("\0")[-2])
         assert body["model"] == plan.launch.served_name
+
+
+@given(st.lists(ANY, min_size=1, max_size=20))
+@settings(max_examples=60)
+def test_any_text_comes_through_a_unit_as_the_same_words(texts):
+    line = " ".join(unit_word(text) for text in texts)
+    assert [word.replace("%%", "%").replace("$$", "$") for word, _ in unit_words(line)] == texts
+    [(word, quoted)] = unit_words(unit_assignment("V", texts[0]).removeprefix("Environment="))
+    assert (word.replace("%%", "%"), quoted) == (f"V={texts[0]}", True)
+
+
+@given(ANY)
+@settings(max_examples=100)
+def test_the_kubelet_expands_nothing_that_was_escaped(text):
+    assert expand(pod.escape(text), {"A": "wrong", "HOME": "wrong"}) == text
+    assert expand(pod.escape("$(A)" + text), {"A": "wrong"}) == "$(A)" + text
+
+
+@given(ANY)
+@settings(max_examples=100)
+def test_names_of_objects_are_what_kubernetes_takes(text):
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", quoting.dns_label(text))
+    assert len(quoting.dns_label(text)) <= 40
+
+
+@given(ANY)
+@settings(max_examples=100)
+def test_a_label_in_promql_is_one_string_and_reads_back(text):
+    escaped = promql(text)
+    assert "\n" not in escaped
+    assert not re.search(r'(?<!\\)(?:\\\\)*"', escaped)
+    assert json.loads('"' + re.sub(r"\\U([0-9a-f]{8})", lambda m: json.dumps(chr(int(m[1], 16)))[1:-1], escaped) + '"') == text
+
+
+@given(st.dictionaries(st.from_regex(r"[A-Z]{1,6}", fullmatch=True), ANY, max_size=5), ANY)
+@settings(max_examples=60)
+def test_any_text_comes_through_yaml_blocks_and_scalars(data, text):
+    document = {"data": {key: quoting.Block(value) for key, value in data.items()}, "x": text}
+    assert yaml.safe_load(quoting.dump_yaml(document)) == document
+
+
+@given(st.lists(st.tuples(st.from_regex(r"[a-z][a-z-]{0,8}[a-z]", fullmatch=True),
+                          st.one_of(st.none(), st.text(max_size=8))), max_size=8, unique_by=lambda pair: pair[0]))
+def test_arguments_taken_apart_are_the_arguments(pairs):
+    words = []
+    for flag, value in pairs:
+        words += [f"--{flag}"] if value is None else [f"--{flag}={value}"]
+    split = take_apart(tuple(words))
+    assert split.rest == ()
+    assert split.named == {flag: () if value is None else (value,) for flag, value in pairs}

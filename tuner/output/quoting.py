@@ -179,7 +179,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style: str | None = None
     if not _PLAIN_YAML.fullmatch(text) or text.lower() in _YAML_WORDS:
         style = "'" if text.isprintable() and ('"' in text or "\\" in text) else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=style)
 
 
 class Block(str):
@@ -189,6 +189,8 @@ class Block(str):
 
 
 def _represent_block(dumper: yaml.SafeDumper, text: Block) -> yaml.ScalarNode:
+    if not all(ch.isprintable() or ch == "\n" for ch in text):
+        return _represent_text(dumper, text)
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
 

@@ -10,7 +10,14 @@ from tuner.domain.engine import LaunchFile
 from tuner.domain.plan import Plan
 from tuner.output import numbers
 from tuner.output.base import Emitter
-from tuner.output.container import HUB_TOKEN, needs_hub_token, program_name, secret_names, start_period_s
+from tuner.output.container import (
+    HUB_TOKEN,
+    container_refusal,
+    needs_hub_token,
+    program_name,
+    secret_names,
+    start_period_s,
+)
 from tuner.output.header import header_lines, provenance
 from tuner.output.quoting import comment, shell
 from tuner.output.render import render
@@ -99,9 +106,15 @@ def _readme(
 
 
 def _files(plan: Plan, targets: Sequence[tuple[Emitter, tuple[str, ...]]]) -> list[tuple[str, str]]:
-    files = [(", ".join(written), emitter.summary) for emitter, written in targets if written]
+    files = [(_shown(written), emitter.summary) for emitter, written in targets if written]
     files += [(file.name, _file_words(plan, file)) for file in plan.launch.files]
     return [*files, (".env.example", "the variables you may set; copy it to `.env`")]
+
+
+def _shown(written: tuple[str, ...]) -> str:
+    """Name the files of a format, or their folder when they are many."""
+    folders = {name.rpartition("/")[0] for name in written}
+    return f"{folders.pop()}/" if len(written) > 2 and len(folders) == 1 else ", ".join(written)
 
 
 def _file_words(plan: Plan, file: LaunchFile) -> str:
@@ -114,14 +127,15 @@ def _variables(plan: Plan) -> list[tuple[str, str, str]]:
     """Return name, what it is for, and what an empty value means."""
     launch = plan.launch
     rows: list[tuple[str, str, str]] = []
-    everything = "compose.yaml, docker-run.sh, serve.sh" if launch.image else "serve.sh"
+    in_container = container_refusal(plan) is None
+    everything = "compose.yaml, docker-run.sh, serve.sh" if in_container else "serve.sh"
     containers = "compose.yaml, docker-run.sh"
     if launch.model_is_local:
         rows.append(("MODEL_DIR", everything, "refused; it is the directory of the model"))
     gated = "refused by the hub: the model is gated"
     meaning = {HUB_TOKEN: gated if needs_hub_token(plan) else "anonymous download"}
     rows += [(name, everything, meaning.get(name, "not set")) for name in secret_names(plan)]
-    if launch.image:
+    if in_container:
         rows += [
             ("LLMTUNE_BIND", containers, "127.0.0.1, this machine only"),
             ("LLMTUNE_PORT", containers, str(launch.port)),
