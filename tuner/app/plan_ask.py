@@ -102,9 +102,11 @@ def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
     if not 0 <= ask.headroom < 0.95:
         raise UsageError(f"--headroom {ask.headroom:g} is not a share", hint="0.2 keeps a fifth of each replica free")
     model = resolve_model(ask.model, None)
-    if not (model.layers and model.parameters and model.hidden_size):
-        raise ModelError(f"the architecture of {model.location} is not known here, so nothing can be predicted",
-                         hint="give a directory with its config.json, or a name that `llmtune models` lists")
+    missing = [name for name in ("layers", "parameters", "hidden_size") if not getattr(model, name)]
+    if missing:
+        raise ModelError(
+            f"too little is known of {model.location} ({', '.join(missing)} missing), so nothing can be predicted",
+            hint="give a directory with its config.json and weights, or another name that `llmtune models` lists")
     workload = resolve_workload(ask.workload, None)
     if model.max_context and workload.longest > model.max_context:
         raise UsageError(
