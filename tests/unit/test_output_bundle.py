@@ -47,7 +47,8 @@ def test_a_plan_is_the_same_after_writing_and_loading(tmp_path, case):
 def test_the_files_of_a_bundle(tmp_path):
     paths = bundle.emit(make_plan(), tmp_path / "tiny" / "chat")
     names = {
-        "plan.json", "report.md", "llmtune.lock.json", "deploy/compose.yaml", "deploy/docker-run.sh", "deploy/serve.sh",
+        "plan.json", "report.md", "report.html", "llmtune.lock.json", "deploy/compose.yaml", "deploy/docker-run.sh",
+        "deploy/serve.sh",
         "deploy/README.md", "deploy/.env.example", "deploy/.gitignore",
     }
     assert {str(path.relative_to(tmp_path / "tiny" / "chat")) for path in paths} == names
@@ -233,7 +234,7 @@ def test_check_changes_nothing(tmp_path):
     bundle.check(other_plan(), tmp_path)
     assert content(tmp_path) == before
     empty = tmp_path / "empty"
-    assert bundle.check(make_plan(), empty).count("--- /dev/null") == 9
+    assert bundle.check(make_plan(), empty).count("--- /dev/null") == 10
     assert not empty.exists()
 
 
