@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from tests.fakes.cases import two_hosts
 from tests.fakes.plans import make_plan, no_image_plan
 from tuner.app.emit import check_plan, emit_plan, list_targets
 from tuner.cli.main import app
@@ -158,3 +159,19 @@ def test_frozen_keeps_the_plan_of_another_version(tmp_path):
 def test_a_lock_of_before_targets_means_the_usual_ones(tmp_path):
     lock = Lock.model_validate({"plan_id": "x", "files": {}})
     assert (lock.targets or DEFAULT_TARGETS) == DEFAULT_TARGETS
+
+
+def test_a_server_on_two_hosts_is_told_its_rank_and_not_its_size_twice():
+    launch = two_hosts().launch
+    assert (launch.nodes.count, launch.nodes.devices, launch.devices) == (2, 8, 16)
+    assert "--nnodes" not in launch.arguments
+    assert launch.nodes.follower == ("--headless",)
+    assert "takes 2 hosts" in EMITTERS["compose"].refusal(two_hosts())
+    assert EMITTERS["compose"].files(two_hosts()) == {}
+
+
+def test_plans_of_before_nodes_and_the_knee_still_load():
+    raw = make_plan().model_dump(mode="json")
+    del raw["launch"]["nodes"]
+    del raw["sizing"]["knee_in_flight"]
+    assert Plan.model_validate(raw) == make_plan()
