@@ -12,6 +12,8 @@ from typing import assert_never
 from tuner.app.events import Listener, LoadProgress, PhaseEntered
 from tuner.app.load import load, refusal
 from tuner.app.scrape import scrape
+from tuner.capacity.compare import compared
+from tuner.capacity.memory import MemoryPlan, memory_plan
 from tuner.domain.engine import EngineConfig, LaunchSpec, ServerMetrics, StartupFacts
 from tuner.domain.load_record import LoadRun
 from tuner.domain.study import StudySpec
@@ -118,6 +120,7 @@ def run_trial(
         seen.environment = watch.environment(used)
     with clock.phase("judge", own=True):
         outcome = judge(bench, seen, server)
+        _keep_prediction(bench, config, seen, folder)
         if seen.run is not None:
             folder.write_requests(seen.run.records)
         trial = Trial.model_validate(
@@ -134,6 +137,14 @@ def run_trial(
     trial = trial.model_copy(update={"phases": tuple(clock.phases)})
     folder.write_outcome(trial)
     return trial
+
+
+def _keep_prediction(bench: Bench, config: EngineConfig, seen: _Seen, folder: TrialFolder) -> None:
+    """Keep the predicted memory beside what the engine said, so that the error of the prediction is known."""
+    model = bench.spec.model
+    plan = memory_plan(model, bench.engine.footprint(model, config), bench.spec.hardware)
+    if isinstance(plan, MemoryPlan) and isinstance(seen.ready, Ready):
+        folder.write_memory(compared(plan, seen.startup))
 
 
 def _require_base(bench: Bench) -> None:

@@ -4,6 +4,7 @@
                       outcome.json       the trial with its outcome, phases and configuration
                       environment.json   readings of the machine
                       requests.jsonl.gz  one request a line
+                      memory.json        memory as predicted and as the engine said, on GPUs
                       engine.log         written by the launcher
 
 Every file appears whole or not at all.
@@ -58,6 +59,15 @@ class TrialFolder:
 
         """
         self._record("outcome.json", trial)
+
+    def write_memory(self, pairs: Iterable[Record]) -> None:
+        """Write memory.json: what was predicted of the device's memory beside what the engine said after its start.
+
+        Raises:
+            OutputError: it cannot be written.
+
+        """
+        write_text(self.path / "memory.json", dump_json([pair.model_dump(mode="json") for pair in pairs]))
 
     def write_environment(self, before: Environment, after: Environment | None = None) -> None:
         """Write environment.json with the readings around the load.
