@@ -271,7 +271,7 @@ def test_time_that_is_kept_for_the_verification(tmp_path: Path) -> None:
 
 
 def quick_with_eight(spec: LaunchSpec) -> Behaviour:
-    return Behaviour(ttft_ms=2.0, itl_ms=2.0 if setting_of(spec, "max-num-seqs") == "8" else 30.0)
+    return Behaviour(ttft_ms=2.0, itl_ms=2.0 if setting_of(spec, "max-num-seqs") == "8" else 150.0)
 
 
 def test_a_clear_winner_is_deployed(tmp_path: Path) -> None:
