@@ -43,7 +43,7 @@ _INTEREST = re.compile(
     re.IGNORECASE,
 )
 _TRTLLM_NAME = re.compile(r"trt|llm[-_]api|extra[-_]llm")
-_MOST_SHELL, _MOST_SERVERS = 300_000, 100
+_MOST_SHELL, _MOST_SERVERS, _MOST_TWICE = 150_000, 100, 20
 _TRTLLM_VERSION = re.compile(r"tensorrt[-_]llm(?:==| )(\d+\.\d+\.\d+(?:rc\d+)?)", re.IGNORECASE)
 _IGNORE = re.compile(r"#.*\bllmtune: ignore(?:\[([^\]]*)\])?")
 _UNIT_SECTION = re.compile(r"^\[(?:Unit|Service)\]", re.MULTILINE)
@@ -135,7 +135,7 @@ class _Inspection:
         documents = read_documents("\n" * offset + text)
         for problem in documents.problems:
             self.report.warning(problem.line, "unreadable", f"{problem.message}; the rest of the file is still checked")
-        for twice in documents.twice:
+        for twice in documents.twice[:_MOST_TWICE]:
             self.report.warning(twice.line, "key-twice", twice.message, "keep one")
         trees = documents.trees
         if any(is_manifest(tree) for tree in trees):

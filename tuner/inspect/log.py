@@ -18,7 +18,7 @@ _ENGINES = (
 _COMPLAINTS: dict[str, Complaint] = {"vllm": vllm.complaint, "trtllm": trtllm.complaint}
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _DOCKER = re.compile(
-    r"^(?:[\w.-]+\s+\| )?(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) )?(?:std(?:out|err) [FP] )?", re.MULTILINE
+    r"^(?:[\w.-]+[ \t]+\| )?(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) )?(?:std(?:out|err) [FP] )?", re.MULTILINE
 )
 """What Compose and container runtimes put in front of a line."""
 
@@ -55,15 +55,14 @@ def read_log(text: str, engine: str | None = None) -> LogReading:
 
 def _symptoms(engine: str, log: str) -> list[Cause]:
     """Find what is said in passing; kind does not matter for it."""
-    found: dict[str, Cause] = {}
-    entries = [(e["id"], re.compile(e["pattern"])) for e in data(f"{engine}/failures.yaml").get("symptoms", ())]
-    for number, line in enumerate(log.split("\n"), 1):
-        for name, pattern in entries:
-            match = pattern.search(line)
-            if match and name not in found:
-                groups = {key: value for key, value in match.groupdict().items() if value is not None}
-                found[name] = Cause(FailureKind.MACHINE, name, match[0].strip()[:400], number, groups)
-    return list(found.values())
+    found: list[Cause] = []
+    for entry in data(f"{engine}/failures.yaml").get("symptoms", ()):
+        match = re.search(entry["pattern"], log)
+        if match:
+            groups = {key: value for key, value in match.groupdict().items() if value is not None}
+            line = log.count("\n", 0, match.start()) + 1
+            found.append(Cause(FailureKind.MACHINE, entry["id"], match[0].strip()[:400], line, groups))
+    return sorted(found, key=lambda cause: cause.line)
 
 
 def _any_line(line: str) -> str | None:
