@@ -146,9 +146,9 @@ def test_a_dry_run_starts_and_writes_nothing(
     before = tree(place)
     said = optimize(llmtune, "--dry-run", "-v")
     assert said.code == 0
-    assert "PREDICTED" in said.err
-    assert "nothing was started" in said.err
-    assert "workload: option" in said.err
+    assert "PREDICTED" in said.out
+    assert "nothing was started" in said.out
+    assert "workload: option" in said.out
     shown = json.loads(optimize(llmtune, "--dry-run", "--json").out)
     assert shown["predicted"] is True
     assert shown["space_size"] == 2

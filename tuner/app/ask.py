@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -58,6 +59,10 @@ def merge(options: Ask, study_file: Path | None) -> tuple[Ask, dict[str, str]]:
         SpaceError: a study file that is wrong, with file and line.
 
     """
+    named = Counter(text.partition("=")[0] for text in options.set)
+    twice = [name for name, count in named.items() if count > 1]
+    if twice:
+        raise UsageError(f"--set {twice[0]} is given twice", hint="say each setting once")
     sources = {name: OPTION for name in options.model_fields_set if getattr(options, name) not in (None, ())}
     if study_file is None:
         return options, sources

@@ -17,10 +17,11 @@ from tuner.app.served import Found, calibrated, find_server
 from tuner.app.watch import Watch
 from tuner.domain.bench import BenchResult, Level
 from tuner.domain.engine import ServerMetrics
-from tuner.domain.load_record import LoadRun
+from tuner.domain.load_record import INTERRUPTED, LoadRun
 from tuner.domain.slo import Slo
 from tuner.domain.trial import Warn
 from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
+from tuner.errors import InterruptedStudyError
 from tuner.load.driver import Progress
 from tuner.load.run import run_load
 from tuner.load.target import Api
@@ -75,16 +76,18 @@ def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
         found = calibrated(found, ask.api, ask.api_key, tell)
     tell(Note(f"server {found.url}: model {found.model}, spoken to as {found.dialect.name}"))
     levels: list[Level] = []
-    knee: str | None = None
+    interrupted = False
     try:
         for workload in _levels(ask, levels):
             levels.append(_level(ask, found, workload, tell))
-            if levels[-1].stopped == "interrupted":
+            if levels[-1].stopped == INTERRUPTED:
+                interrupted = True
                 break
     except KeyboardInterrupt:
-        if not levels:
-            raise
-        tell(Note("stopped; the finished levels are kept"))
+        interrupted = True
+    if not levels:
+        raise InterruptedStudyError("stopped before anything was measured", hint="nothing was written")
+    knee: str | None = None
     if ask.sweep and ask.slo.limits:
         kept = [level for level in levels if level.meets_slo]
         knee = max(kept, key=lambda level: level.concurrency or 0).label if kept else None
@@ -96,6 +99,7 @@ def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
         api=ask.api,
         seed=ask.seed,
         slo=ask.slo,
+        interrupted=interrupted,
         levels=tuple(sorted(levels, key=lambda level: level.concurrency or 0)),
         knee=knee,
     )
@@ -194,6 +198,10 @@ def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: List
             on_progress=see,
         )
     after, environment = _counts(found, ask), host.environment(run.cpu_s)
+    if run.stopped == INTERRUPTED and not any(
+        record.ok or record.failed for record in run.records if not record.warmup
+    ):
+        raise KeyboardInterrupt
     measurement = measure(run, ask.slo)
     measurement = with_server(
         measurement,

@@ -17,6 +17,7 @@ from tuner.facts.flags import parse_version
 from tuner.facts.gpus import parse_hardware
 from tuner.inspect.inspect_file import check_text
 from tuner.inspect.issue import Edit, Issue, Report
+from tuner.inspect.lint_environment import masked
 from tuner.inspect.model_dir import cached_config, read_model_dir, with_config
 from tuner.inspect.view import Context
 
@@ -40,7 +41,7 @@ class Checked(Record):
 
     @property
     def diff(self) -> str:
-        """Unified diff from the text to the mended one; empty when there is nothing to mend."""
+        """Unified diff from the text to the mended one, secrets hidden; empty when there is nothing to mend."""
         if self.mended is None:
             return ""
         lines = difflib.unified_diff(
@@ -49,7 +50,7 @@ class Checked(Record):
             self.path,
             f"{self.path} (fixed)",
         )
-        return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+        return masked("".join(line if line.endswith("\n") else line + "\n" for line in lines))
 
 
 def context_of(version: str | None, gpu: str | None, model: str | None) -> Context:

@@ -22,6 +22,8 @@ class Ratio(Record):
     a: Estimate
     b: Estimate
     ratio: Estimate
+    doubts: tuple[str, ...] = ()
+    """Warnings of either run, each of which can make a difference where there is none."""
 
     @property
     def clear(self) -> bool:
@@ -70,10 +72,12 @@ def compare(a: BenchResult, b: BenchResult) -> tuple[Ratio, ...]:
 
 
 def _ratios(one: Level, two: Level) -> list[Ratio]:
+    warnings = (*one.measurement.warnings, *two.measurement.warnings)
+    doubts = tuple(sorted({str(warning.kind) for warning in warnings}))
     found = []
     for name, a, b in zip(_metrics(one), _metrics(two).values(), _metrics(one).values(), strict=True):
         if a is not None and b is not None and a.value > 0 and b.value > 0:
-            found.append(Ratio(level=one.label, metric=name, a=b, b=a, ratio=_ratio(a, b)))
+            found.append(Ratio(level=one.label, metric=name, a=b, b=a, ratio=_ratio(a, b), doubts=doubts))
     return found
 
 

@@ -19,7 +19,7 @@ from tuner.domain.space import SearchSpace
 from tuner.domain.study import Budget, EngineInstall, Objective, StudySpec
 from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Workload
 from tuner.engines import ENGINES
-from tuner.errors import FlagError, HardwareError, ModelError, UsageError
+from tuner.errors import EngineError, FlagError, HardwareError, ModelError, UsageError
 from tuner.facts.catalog import architecture_problem, model_by_alias, model_by_hub_id, workload_preset
 from tuner.facts.flags import flag_table, newest_version
 from tuner.facts.gpus import parse_hardware
@@ -32,6 +32,8 @@ from tuner.rules import findings
 from tuner.runtime.detect import detect_engine, detect_hardware
 from tuner.search.spaces import UNSET, OpenSpace, load_space, open_space
 
+_STUDY_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")
+_IMAGE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")
 _SHORT = re.compile(r"^(\d+)x(\d+)(?:@(?:c(\d+)|(\d+(?:\.\d+)?)/s))?$")
 _DEFAULT_TRIALS, _DEFAULT_FINALISTS, _DEFAULT_ROUNDS = 20, 2, 3
 _DEFAULTED = ("engine", "workload", "objective", "trials", "finalists", "verify_rounds", "out", "seed")
@@ -57,6 +59,7 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
         LlmtuneError: of the kind that fits what is wrong; nothing has been started or written.
 
     """
+    _check_names(ask)
     if not ask.model:
         raise UsageError("no model", hint="say --model NAME, or name it in a study file")
     engine_name = ask.engine or "vllm"
@@ -67,7 +70,7 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
     slo = parse_slo(ask.slo) if ask.slo else Slo()
     objective = _objective(ask.objective, slo)
     hardware = parse_hardware(ask.gpu) if ask.gpu else detect_hardware()
-    install = _assumed(engine_name, ask, hardware) or detect_engine(engine_name, ask.engine_command)
+    install = _assumed(engine_name, ask, hardware) or _detected(engine_name, ask.engine_command)
     if ask.image:
         install = install.model_copy(update={"image": _pinned(ask.image)})
     notes = _check_possible(model, hardware, install)
@@ -196,6 +199,24 @@ def _pinned(image: str) -> str:
     if "@sha256:" not in image and (":" not in tag or tag.endswith((":latest", ":nightly"))):
         raise UsageError(f"--image {image}: not pinned", hint="give a tag of one release or a digest, never latest")
     return image
+
+
+def _check_names(ask: Ask) -> None:
+    """Refuse names that cannot be folders, or that no client could write."""
+    if ask.study is not None and not _STUDY_NAME.match(ask.study):
+        raise UsageError(f"--study {ask.study!r} is not a name", hint="letters, digits, . _ @ and -, at most 100")
+    if ask.model_name is not None and (not ask.model_name.strip() or not ask.model_name.isprintable()):
+        raise UsageError(f"--model-name {ask.model_name!r} is not a name that clients could write")
+    if ask.image is not None and not _IMAGE.match(ask.image):
+        raise UsageError(f"--image {ask.image!r} is not the name of an image", hint="e.g. vllm/vllm-openai:v0.33.0")
+
+
+def _detected(engine: str, command: str | None) -> EngineInstall:
+    try:
+        return detect_engine(engine, command)
+    except EngineError as error:
+        ahead = f"to look ahead without one: --dry-run --engine-version {newest_version(engine)}"
+        raise EngineError(error.message, hint=f"{error.hint}; {ahead}" if error.hint else ahead) from None
 
 
 def _assumed(engine: str, ask: Ask, hardware: Hardware) -> EngineInstall | None:

@@ -42,6 +42,8 @@ def find_server(url: str, model: str | None, api_key: str | None) -> Found:
     parts = urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"--url {url!r} is not a URL", hint="write http://host:port")
+    if parts.username or parts.password:
+        raise UsageError("--url holds a password", hint="take it out; a key goes into a variable: --api-key-env NAME")
     shown = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
     served = _models(base, shown, api_key)
     names = [str(entry.get("id")) for entry in served]

@@ -54,6 +54,8 @@ def bench(
 
     if sum((concurrency is not None, rate is not None, sweep)) > 1:
         raise UsageError("--concurrency, --rate and --sweep are three ways to say how much load", hint="choose one")
+    if soak and (duration or sweep):
+        raise UsageError("--soak is one level for a long time", hint="leave out --sweep and --duration")
     if api not in ("completions", "chat"):
         raise UsageError(f"--api {api!r} is unknown", hint="completions or chat")
     key = os.environ.get(api_key_env) if api_key_env else None

@@ -39,7 +39,7 @@ def dry(ask: Ask, sources: dict[str, str], *, as_json: bool, verbose: bool) -> N
             )
         )
         return
-    with Screen(Console(stderr=True, highlight=False), verbose=verbose) as screen:
+    with Screen(Console(highlight=False, soft_wrap=True), verbose=verbose) as screen:
         screen.tell(plan)
         screen.line(f"dry run: nothing was started; it would take about {duration(plan.seconds)} (PREDICTED)")
 

@@ -14,6 +14,7 @@ from tuner.app.compare import compare, load_result
 from tuner.cli.show import Screen
 from tuner.domain.bench import BenchResult, Level
 from tuner.domain.trial import Estimate
+from tuner.errors import InterruptedStudyError
 from tuner.measure.warnings import advice
 
 
@@ -23,6 +24,7 @@ def run(ask: BenchAsk, *, as_json: bool) -> None:
         result = bench(ask, screen.tell)
     if as_json:
         print_json(result.model_dump(mode="json"))
+        _end(result)
         return
     console = wide()
     console.print(table(result))
@@ -30,6 +32,12 @@ def run(ask: BenchAsk, *, as_json: bool) -> None:
         console.print(line, markup=False, soft_wrap=True)
     if ask.out is not None:
         console.print(f"written to {ask.out}", markup=False)
+    _end(result)
+
+
+def _end(result: BenchResult) -> None:
+    if result.interrupted:
+        raise InterruptedStudyError("stopped; the finished part is above", hint="the same command starts anew")
 
 
 def run_compare(a: Path, b: Path, *, as_json: bool) -> None:
@@ -42,7 +50,9 @@ def run_compare(a: Path, b: Path, *, as_json: bool) -> None:
     for name in ("level", "metric", "A", "B", "B/A", ""):
         drawn.add_column(name, overflow="fold")
     for ratio in ratios:
-        said = "clear" if ratio.clear else "cannot be told apart"
+        said = "cannot be told apart" if not ratio.clear else "clear"
+        if ratio.clear and ratio.doubts:
+            said = f"doubtful: {', '.join(ratio.doubts)}"
         drawn.add_row(ratio.level, ratio.metric, ratio.a.format(), ratio.b.format(), ratio.ratio.format(), said)
     wide().print(drawn)
 

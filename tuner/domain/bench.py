@@ -68,5 +68,7 @@ class BenchResult(Record):
     seed: int
     slo: Slo = Slo()
     levels: tuple[Level, ...]
+    interrupted: bool = False
+    """Whether the user stopped it: what is here is the finished part."""
     knee: str | None = None
     """Label of the highest level that keeps the SLO, when levels were swept."""

@@ -19,6 +19,7 @@ _SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|nvapi-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|AKIA[A-Z0-9]{16})\b"
 )
+_KEY_FLAG = re.compile(r"(--(?:api-key|hf-token)['\"]?[ =,]+['\"]?)[^\s'\",\]]+")
 _PLACEHOLDER = re.compile(r"^(?:<.*>|\[.*\]|your[-_ ].*|.*your[-_].*|x{3,}.*|\.{3}|todo|replace.*)$", re.IGNORECASE)
 _NONE = ("", "none", "null", "empty", "dummy", "no-key", "sk-no-key-required", "not-needed", "na", "n/a", "token")
 _DEFAULTS = ("changeme", "change-me", "change_me", "password", "secret", "admin", "test", "123456")
@@ -153,3 +154,9 @@ def _flag_as_variable(name: str, word: Word, version: str, report: Report) -> No
             report.say(
                 "error", word.line, "env-removed", (f"{name} stands for a flag: {error.message}", error.hint or "")
             )
+
+
+def masked(text: str) -> str:
+    """Return the text with token-shaped words and values of key flags hidden, for showing it to people."""
+    hidden = SECRET_VALUE.sub("<hidden>", text)
+    return _KEY_FLAG.sub(r"\1<hidden>", hidden)
