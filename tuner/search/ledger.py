@@ -7,6 +7,7 @@ samplers ignore. The record of a trial is stored before its state is told, so a 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Mapping
@@ -52,13 +53,12 @@ class Ledger:
             StudyError: locked by another llmtune, corrupt, unreachable, or it holds another question.
 
         """
-        lock = take_lock(folder / "study.lock")
-        try:
+        with contextlib.ExitStack() as undo:
+            lock = take_lock(folder / "study.lock")
+            undo.callback(release, lock)
             study = open_study(name, direction, folder, storage)
             _claim(study, question)
-        except BaseException:
-            release(lock)
-            raise
+            undo.pop_all()
         return cls(study, lock)
 
     def __enter__(self) -> Self:
