@@ -13,7 +13,7 @@ from tuner.runtime.redact import LONGEST_PIECE, Redactor
 pytestmark = pytest.mark.unit
 
 OWN = b"correct-horse-battery"
-HUB = b"hf_" + "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW"
+HUB = b"hf_" + b"aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW"
 
 
 def through(data: bytes, cuts: list[int], secrets: list[bytes]) -> bytes:
