@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 from tests.fakes.fake_adapter import FakeAdapter
 from tests.fakes.fake_launcher import Death, FakeLauncher
-from tests.fakes.studies import Dimensions, Onlooker, config, question, setting_of
+from tests.fakes.studies import Dimensions, Onlooker, config, light_collector, question, setting_of
 from tests.fakes.truth_server import Behaviour
 from tuner.app import load
 from tuner.app.events import Event, PhaseEntered, TrialStarted
@@ -30,6 +30,7 @@ from tuner.engines import ENGINES
 from tuner.errors import HardwareError, InterruptedStudyError, NothingMeasuredError
 from tuner.output.bundle import load_plan
 from tuner.rules import RULES
+from tuner.runtime import ready
 from tuner.runtime.process import ProcessLauncher
 
 pytestmark = pytest.mark.contract
@@ -39,9 +40,16 @@ SMALL: Dimensions = {"max-num-seqs": (None, 1, 8)}
 OOM_LOG = "ERROR 01-01 00:00:00 [core.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _light() -> Iterator[None]:
+    with light_collector():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "fake", FakeAdapter())
+    monkeypatch.setattr(ready, "POLL_S", 0.02)
 
 
 def study_of(resolved: Resolved, folder: Path) -> optuna.Study:

@@ -15,6 +15,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from tests.fakes.command_line import Llmtune, command_line, held, make_place, optimize, tree
 from tests.fakes.fake_launcher import Death, FakeLauncher
+from tests.fakes.studies import light_collector
 from tests.fakes.truth_server import Behaviour
 from tuner.errors import PortError
 from tuner.output import evidence
@@ -23,6 +24,12 @@ from tuner.runtime.launchers import LAUNCHERS
 from tuner.search.ledger import Ledger
 
 pytestmark = pytest.mark.contract
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _light() -> Iterator[None]:
+    with light_collector():
+        yield
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,17 @@ def setting_of(spec: LaunchSpec, flag: str) -> str | None:
     """Return what a launch of the fake engine gives for a flag."""
     words = list(spec.arguments)
     return words[words.index(f"--{flag}") + 1] if f"--{flag}" in words else None
+
+
+@contextmanager
+def light_collector() -> Iterator[None]:
+    """Let every load's garbage collection pass over what the test run itself has made so far, which is a lot."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class Onlooker:

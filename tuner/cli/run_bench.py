@@ -91,6 +91,10 @@ def notes(result: BenchResult) -> list[str]:
     for level in result.levels:
         if level.stopped:
             lines.append(f"{level.label} ended early: {level.stopped}")
+        if level.queue_ms is not None:
+            lines.append(f"{level.label}: on average {level.queue_ms:.1f} ms in the server's queue, MEASURED")
+        if level.accepted_share is not None:
+            lines.append(f"{level.label}: speculation kept {level.accepted_share:.0%} of its drafted tokens, MEASURED")
         for kind, count in level.measurement.errors.items():
             lines.append(f"{level.label}: {count} requests failed: {kind}")
         for warning in level.measurement.warnings:

@@ -51,9 +51,31 @@ class Level(Record):
     requests_file: str = ""
 
     @property
+    def queue_ms(self) -> float | None:
+        """Mean time that the server's own requests waited to be scheduled, in ms, by its counters."""
+        return _scaled(_share(self.before, self.after, "queue_s", "queue_left"), 1000.0)
+
+    @property
+    def accepted_share(self) -> float | None:
+        """Share of the drafted tokens that speculation kept, by the server's counters."""
+        return _share(self.before, self.after, "accepted_tokens", "draft_tokens")
+
+    @property
     def concurrency(self) -> int | None:
         """Clients of a closed loop, None for other arrivals."""
         return getattr(self.workload.arrivals, "concurrency", None)
+
+
+def _share(before: ServerMetrics, after: ServerMetrics, part: str, whole: str) -> float | None:
+    readings = [getattr(reading, name) for reading in (before, after) for name in (part, whole)]
+    if any(reading is None for reading in readings):
+        return None
+    gained = readings[3] - readings[1]
+    return float((readings[2] - readings[0]) / gained) if gained > 0 else None
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
 class BenchResult(Record):

@@ -206,3 +206,8 @@ class ServerMetrics(Record):
     prefix_queries: float | None = None
     prefix_hits: float | None = None
     requests_finished: float | None = None
+    queue_s: float | None = None
+    """Seconds that all requests together waited to be scheduled; divide by the requests that left the queue."""
+    queue_left: float | None = None
+    draft_tokens: float | None = None
+    accepted_tokens: float | None = None

@@ -160,6 +160,10 @@ class VllmEngine:
             prefix_queries=_first(samples, "total", *(f"vllm:{gpu}prefix_cache_queries_total" for gpu in ("", "gpu_"))),
             prefix_hits=_first(samples, "total", *(f"vllm:{gpu}prefix_cache_hits_total" for gpu in ("", "gpu_"))),
             requests_finished=samples.total("vllm:request_success_total"),
+            queue_s=samples.total("vllm:request_queue_time_seconds_sum"),
+            queue_left=samples.total("vllm:request_queue_time_seconds_count"),
+            draft_tokens=samples.total("vllm:spec_decode_num_draft_tokens_total"),
+            accepted_tokens=samples.total("vllm:spec_decode_num_accepted_tokens_total"),
         )
 
     def fatal(self, log: str) -> str | None:
