@@ -75,6 +75,7 @@ def crash_when(condition: Callable[[LaunchSpec], bool], log: str = OOM_LOG) -> C
 
 @pytest.mark.timeout(180)
 def test_a_study_with_an_oom_and_a_refusal_ends_in_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PT-09: a rival loads a server that did not start; here a failed start has no request at all."""
     rules = "kv-cache-dtype=fp8 oom; block-size=16 refuse:No common block size for 16; max-num-seqs=1 itl*4"
     monkeypatch.setitem(ENGINES, "fake", FakeAdapter(rules))
     children = set(psutil.Process().children(recursive=True))
@@ -259,7 +260,7 @@ def test_a_baseline_that_is_the_default_runs_once(tmp_path: Path) -> None:
 
 
 def test_prompts_are_fresh_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """UP-F04: a warm prefix cache makes the second run look faster."""
+    """UP-F04, PT-05: the same prompts again meet a warm prefix cache and look faster."""
     salts: list[str] = []
     original = load.requests_of
     monkeypatch.setattr(load, "requests_of", lambda *a, **k: salts.append(k["salt"]) or original(*a, **k))
