@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tests.fakes import plans
 from tuner.domain.engine import EngineConfig
 from tuner.domain.trial import Failed, FailureKind, Infeasible, Measured, Outcome, Trial
 from tuner.errors import StudyError
+from tuner.search import storage
 from tuner.search.ledger import Ledger
 from tuner.search.spaces import Dimension, OpenSpace
 
@@ -273,6 +275,7 @@ def test_a_study_without_a_finished_trial_goes_on(tmp_path: Path) -> None:
 
 
 def test_another_llmtune_is_kept_out_and_named(tmp_path: Path) -> None:
+    """UP-F07: trials of two tuners on the same GPUs make each other fail."""
     with ledger(tmp_path):
         with pytest.raises(StudyError) as caught, ledger(tmp_path):
             pass
@@ -380,6 +383,32 @@ def test_a_storage_url(tmp_path: Path, scheme: str) -> None:
     assert not (folder / "study.journal").exists()
 
 
+@pytest.mark.parametrize("scheme", ["journal", "sqlite"])
+def test_somebody_who_looks_on_costs_no_trial(tmp_path: Path, scheme: str) -> None:
+    """UP-F13: an open dashboard broke a rival's study."""
+    url = f"{scheme}:///{tmp_path}/shared.{scheme}"
+    seen: list[int] = []
+    over = threading.Event()
+
+    def look_on() -> None:
+        while not over.is_set():
+            with ledger(tmp_path / "elsewhere", storage=url) as book:
+                seen.append(len(book.trials()))
+
+    with ledger(tmp_path / "study", storage=url) as book:
+        reader = threading.Thread(target=look_on)
+        reader.start()
+        try:
+            numbers = [tried(book, MEASURED, score=float(value), a=value % 4 or None) for value in range(8)]
+        finally:
+            over.set()
+            reader.join(timeout=30)
+        assert numbers == list(range(8))
+        assert len(book.trials()) == 8
+    assert not reader.is_alive()
+    assert seen == sorted(seen)
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [
@@ -400,6 +429,20 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path, url: str, says: str) -> N
     assert "hunter2" not in f"{caught.value.message}{caught.value.hint}"
     with ledger(tmp_path) as book:
         assert book.trials() == [], "the lock was released"
+
+
+def test_a_line_that_another_is_writing_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, journal = f"journal:///{tmp_path}/shared.journal", tmp_path / "shared.journal"
+    with ledger(tmp_path / "a", storage=url) as book:
+        tried(book, MEASURED, score=1.0)
+    locked: list[bool] = []
+    original = storage._drop_half_line
+    monkeypatch.setattr(storage, "_drop_half_line", lambda path: (
+        locked.append((tmp_path / "shared.journal.lock").is_symlink()), original(path)))
+    with ledger(tmp_path / "b", storage=url) as book:
+        assert len(book.trials()) == 1
+    assert locked == [True]
+    assert journal.read_bytes().endswith(b"\n")
 
 
 def test_a_sqlite_file_that_is_none(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 import optuna
 from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
 from tuner.errors import OutputError, StudyError
 
@@ -123,11 +123,18 @@ def _unusable() -> tuple[type[Exception], ...]:
 def _own_journal(path: Path) -> BaseStorage:
     """Open the journal of a study whose lock we hold, so a lock on the file is one that a dead process left."""
     path.with_name(path.name + LOCK_FILE_SUFFIX).unlink(missing_ok=True)
-    return _journal(path)
-
-
-def _journal(path: Path) -> BaseStorage:
     _drop_half_line(path)
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _shared_journal(path: Path) -> BaseStorage:
+    """Open a journal that others may be writing: only under its lock is a line without an end one of the dead."""
+    lock = JournalFileSymlinkLock(str(path))
+    lock.acquire()
+    try:
+        _drop_half_line(path)
+    finally:
+        lock.release()
     return JournalStorage(JournalFileBackend(str(path)))
 
 
@@ -147,4 +154,4 @@ def _shared(url: str) -> BaseStorage:
         raise StudyError(
             f"--storage {url!r} is not a URL", hint="e.g. journal:///path/study.journal, postgresql+psycopg://host/db"
         )
-    return _journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
+    return _shared_journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
