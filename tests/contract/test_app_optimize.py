@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 from tests.fakes.fake_adapter import FakeAdapter
 from tests.fakes.fake_launcher import Death, FakeLauncher
-from tests.fakes.studies import Dimensions, Onlooker, config, light_collector, question, setting_of
+from tests.fakes.studies import WORKLOAD, Dimensions, Onlooker, config, light_collector, question, setting_of
 from tests.fakes.truth_server import Behaviour
 from tuner.app import load
 from tuner.app.events import Event, PhaseEntered, TrialStarted
@@ -280,12 +280,13 @@ def test_time_that_is_kept_for_the_verification(tmp_path: Path) -> None:
 
 
 def quick_with_eight(spec: LaunchSpec) -> Behaviour:
-    return Behaviour(ttft_ms=2.0, itl_ms=2.0 if setting_of(spec, "max-num-seqs") == "8" else 150.0)
+    return Behaviour(ttft_ms=2.0, itl_ms=2.0 if setting_of(spec, "max-num-seqs") == "8" else 60.0)
 
 
 def test_a_clear_winner_is_deployed(tmp_path: Path) -> None:
     seen = Onlooker()
-    resolved = question(tmp_path, SMALL, trials=3, finalists=2, verify_rounds=3)
+    short = WORKLOAD.model_copy(update={"requests": 8})
+    resolved = question(tmp_path, SMALL, trials=3, finalists=2, verify_rounds=3, workload=short)
     plan, _ = run(resolved, FakeLauncher(quick_with_eight), seen)
     assert plan.verdict.kind == "winner"
     assert plan.config.values == {"max-num-seqs": 8}
