@@ -202,7 +202,7 @@ def main() -> int:
         tools["vllm bench serve"] = vllm_bench(options.vllm.absolute())
     if options.aiperf is not None and options.aiperf.exists():
         tools["aiperf"] = aiperf(options.aiperf.absolute())
-    os.environ |= {"TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    os.environ |= {"VLLM_NO_USAGE_STATS": "1"}
     with truth_server(options.server_core) as url:
         os.sched_setaffinity(0, {options.client_core})
         print("reported/true; times in ms; CPU without the tool's own start")
