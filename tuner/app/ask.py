@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from tuner.domain.engine import plain
 from tuner.domain.record import Record
 from tuner.errors import UsageError
 from tuner.facts.located import load_document
@@ -96,7 +97,7 @@ def _text(value: object) -> str:
         return "unset"
     if isinstance(value, (dict, list)):
         return json.dumps(value, sort_keys=True)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return plain(value)
 
 
 def command(ask: Ask) -> str:

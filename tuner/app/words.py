@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tuner.domain.engine import EngineConfig, Setting, Value
+from tuner.domain.engine import EngineConfig, Setting, Value, plain
 
 ENGINE_DEFAULTS = "engine defaults"
 
@@ -13,7 +13,7 @@ def value_text(value: Value | None) -> str:
     """Return a value as people write it; None is the engine's own default."""
     if value is None:
         return "engine default"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return plain(value)
 
 
 def settings_text(config: EngineConfig, pins: Iterable[Setting] = ()) -> str:

@@ -14,6 +14,11 @@ Source = Literal["default", "user", "baseline", "recipe", "trial", "rule"]
 ENV_PREFIX = "env:"
 
 
+def plain(value: object) -> str:
+    """Return a value as people write it in options and files: booleans in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class Setting(Record):
     """One setting under the engine's own flag name without dashes in front, e.g. `max-num-seqs`.
 

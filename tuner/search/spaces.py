@@ -10,7 +10,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import Field, ValidationError
 
-from tuner.domain.engine import ENV_PREFIX, EngineConfig, Setting, Value
+from tuner.domain.engine import ENV_PREFIX, EngineConfig, Setting, Value, plain
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import Record
@@ -194,7 +194,7 @@ def choice_text(value: Choice) -> str:
     """Return a value as it stands in a file: `unset`, `true`, `8`."""
     if value is None:
         return UNSET
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return plain(value)
 
 
 def _holds(needs: Mapping[str, tuple[Value, ...]], values: Mapping[str, Value]) -> bool:
