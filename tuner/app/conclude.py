@@ -13,7 +13,7 @@ from tuner.app.words import value_text
 from tuner.domain.engine import EngineConfig
 from tuner.domain.plan import Arm, Change, Plan, Sizing, TrialRow, Verdict
 from tuner.domain.space import SearchSpace
-from tuner.domain.trial import Failed, Infeasible, Measured, Trial
+from tuner.domain.trial import Dropped, Failed, Infeasible, Measured, Trial
 from tuner.measure.objective import meets, score
 from tuner.rules import findings
 
@@ -87,7 +87,7 @@ def _row(bench: Bench, trial: Trial) -> TrialRow:
             }
         case Failed() as outcome:
             base |= {"failure": outcome.failure, "reason": outcome.reason}
-        case Infeasible() as outcome:
+        case Infeasible() | Dropped() as outcome:
             base |= {"reason": outcome.reason}
     return TrialRow.model_validate(base)
 

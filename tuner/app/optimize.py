@@ -19,7 +19,7 @@ from tuner.app.verify import entrants, verify
 from tuner.app.words import settings_text
 from tuner.domain.engine import EngineConfig
 from tuner.domain.plan import Plan
-from tuner.domain.trial import Failed, FailureKind, Infeasible, Measured, Trial
+from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, Measured, Trial
 from tuner.engines import ENGINES
 from tuner.errors import HardwareError, InterruptedStudyError, NothingMeasuredError
 from tuner.measure.objective import direction, meets, score, slo_violations
@@ -209,7 +209,7 @@ class _Search:
                 best = keeps and self._is_best(estimate.value)
                 self._ledger.finish(trial, score=estimate.value, violations=violations)
                 self._bench.tell(TrialEnded(trial, estimate, spec.objective, keeps, best))
-            case Failed() | Infeasible():
+            case Failed() | Infeasible() | Dropped():
                 self._ledger.finish(trial, score=None, violations={})
                 self._bench.tell(TrialEnded(trial, None, spec.objective, meets_slo=False, best=False))
 
@@ -255,6 +255,6 @@ def _why_nothing(trials: Sequence[Trial], folder: Path) -> str:
                 return f"the last launch failed: {reason}; its log is {folder / trial.evidence / 'engine.log'}"
             case Infeasible(reason=reason, fix=fix):
                 return f"{reason}; {fix}" if fix else reason
-            case Measured():
+            case Measured() | Dropped():
                 continue
     return "no trial was made"

@@ -13,7 +13,7 @@ from tuner.app.events import Note, TrialEnded, TrialStarted
 from tuner.app.trial import Bench, run_trial
 from tuner.app.words import settings_text
 from tuner.domain.engine import EngineConfig
-from tuner.domain.trial import Failed, FailureKind, Infeasible, Measured, Measurement, Trial
+from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, Measured, Measurement, Trial
 from tuner.measure.objective import direction, meets, score
 from tuner.output.evidence import TrialFolder
 from tuner.output.files import output_error
@@ -130,7 +130,7 @@ def _note(bench: Bench, entrant: Entrant, trial: Trial) -> None:
         case Failed() as outcome:
             entrant.failures.append(f"{outcome.failure}: {outcome.reason}")
             bench.tell(TrialEnded(trial, None, bench.spec.objective, meets_slo=False, best=False))
-        case Infeasible() as outcome:
+        case Infeasible() | Dropped() as outcome:
             entrant.failures.append(outcome.reason)
 
 

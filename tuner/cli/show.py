@@ -16,7 +16,7 @@ from rich.text import Text
 from tuner.app.events import Event, LoadProgress, Note, PhaseEntered, TrialEnded, TrialStarted, WorkPlan
 from tuner.app.words import settings_text, value_text
 from tuner.domain.plan import Plan
-from tuner.domain.trial import Failed, Infeasible, Measured
+from tuner.domain.trial import Dropped, Failed, Infeasible, Measured
 
 _UNITS = {
     "output_tokens_per_s": "output tokens/s",
@@ -114,6 +114,8 @@ class Screen:
                 text = f"MEASURED {shown}{slo}{best} (start {start_s:.0f} s)"
                 if event.best and event.score:
                     self._best = f"best {event.score.value:.4g} {unit}"
+            case Dropped(reason=reason):
+                text = f"DROPPED early: {reason}"
             case Failed(failure=failure, reason=reason):
                 text = f"FAILED {failure}: {reason}"
             case Infeasible(reason=reason):

@@ -9,7 +9,7 @@ from pydantic import Field
 from tuner.domain.engine import EngineConfig, LaunchSpec, StartupFacts
 from tuner.domain.record import Record, content_hash
 from tuner.domain.study import StudySpec
-from tuner.domain.trial import Estimate, FailureKind, Measurement
+from tuner.domain.trial import Estimate, FailureKind, LoadPoint, Measurement
 
 
 class Change(Record):
@@ -35,6 +35,10 @@ class Arm(Record):
     rounds: tuple[Measurement, ...]
     start_s: tuple[float, ...]
     failures: tuple[str, ...] = ()
+    replicas: int = Field(default=1, ge=1)
+    """Servers of this configuration that fill the machine; one of them was measured under its share of the load."""
+    levels: tuple[LoadPoint, ...] = ()
+    """Load levels that were swept on one start of this arm, lowest first."""
 
 
 class Verdict(Record):
@@ -52,13 +56,63 @@ class TrialRow(Record):
     purpose: str
     key: str
     settings: dict[str, str]
-    outcome: Literal["measured", "infeasible", "failed"]
+    outcome: Literal["measured", "dropped", "infeasible", "failed"]
     failure: FailureKind | None = None
     reason: str = ""
     score: Estimate | None = None
     meets_slo: bool | None = None
     start_s: float | None = None
     own_s: float | None = None
+    seconds: float | None = None
+    """Wall clock of the whole trial."""
+    values: dict[str, Estimate] = Field(default_factory=dict)
+    """Every objective of the study by name, when there are several; a dropped trial has none."""
+    on_front: bool = False
+    """Whether no other trial that keeps the SLO is better in every objective."""
+    predicted: Estimate | None = None
+    """What the model of this machine expected of the objective before the launch. PREDICTED."""
+
+
+class Importance(Record):
+    """How much of the objective's spread over the trials goes with one setting: 0 none of it, 1 all of it.
+
+    From the search's own model of the objective, fitted to the trials; with few trials it is a hint.
+    """
+
+    flag: str
+    share: float = Field(ge=0, le=1)
+
+
+class NoiseFloor(Record):
+    """How much the same configuration differs from itself between starts, as a share of the objective.
+
+    `share` is the half width of the 95 % interval of a ratio of two means over `rounds` starts each, computed from the
+    spread of the reference over its `boots` starts. No gain below it is claimed.
+    """
+
+    share: float = Field(ge=0)
+    boots: int
+    rounds: int
+
+
+class Soak(Record):
+    """The winner under the study's load for longer, and once at the longest context that it promises.
+
+    Changes are the last third of the time against the first, as shares; memory is the host memory of the process tree.
+    """
+
+    seconds: float
+    requests: int
+    failed: int
+    throughput_change: float
+    p95_ttft_change: float | None = None
+    memory_growth_bytes: int | None = None
+    preemptions: float | None = None
+    fill_tokens: int | None = None
+    """Tokens of the request that filled the whole context."""
+    fill: str = ""
+    """Why that request failed; empty when it was answered."""
+    problems: tuple[str, ...] = ()
 
 
 class Sizing(Record):
@@ -69,6 +123,8 @@ class Sizing(Record):
     start_n: int
     peak_memory_bytes: int | None = None
     """Host memory of the whole process tree."""
+    replicas: int = Field(default=1, ge=1)
+    """Servers of this configuration that the machine's devices hold."""
     knee_in_flight: float | None = Field(default=None, gt=0)
     """Requests in flight at the highest load that still kept the SLO, from a sweep of load levels."""
 
@@ -89,6 +145,10 @@ class Plan(Record):
     arms: tuple[Arm, ...] = ()
     changes: tuple[Change, ...] = ()
     trials: tuple[TrialRow, ...] = ()
+    importances: tuple[Importance, ...] = ()
+    """Settings by how much the objective goes with them, most first."""
+    noise: NoiseFloor | None = None
+    soak: Soak | None = None
     warnings: tuple[str, ...] = ()
     command: str = Field(description="The normalised command that asks the same question again")
 

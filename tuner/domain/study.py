@@ -15,8 +15,20 @@ from tuner.domain.space import SearchSpace
 from tuner.domain.workload import Workload
 
 Objective = Literal[
-    "output_tokens_per_s", "requests_per_s", "goodput_per_s", "p95_ttft", "p95_itl", "p95_e2e", "mean_e2e"
+    "output_tokens_per_s",
+    "requests_per_s",
+    "goodput_per_s",
+    "max_concurrency",
+    "max_rate",
+    "p95_ttft",
+    "p95_itl",
+    "p95_e2e",
+    "mean_e2e",
+    "cost_per_mtok",
+    "joules_per_token",
 ]
+KNEES = ("max_concurrency", "max_rate")
+"""Objectives that are a load level: the highest that keeps the SLO, found by a search over levels on one start."""
 
 
 class EngineInstall(Record):
@@ -30,7 +42,11 @@ class EngineInstall(Record):
 
 
 class Budget(Record):
-    """When to stop searching. `trials` counts configurations that were launched, the default and baseline included."""
+    """When to stop searching. `trials` counts configurations that were launched, the default and baseline included.
+
+    `device_hours` counts every device of the machine for as long as the study runs. `soak_s` is how long the winner is
+    loaded after the verification; 0 leaves that out.
+    """
 
     trials: int = Field(ge=1)
     seconds: float | None = Field(default=None, gt=0)
@@ -38,6 +54,9 @@ class Budget(Record):
     verify_rounds: int = Field(default=3, ge=2)
     repeats: int = Field(default=1, ge=1)
     start_timeout_s: float | None = Field(default=None, gt=0)
+    device_hours: float | None = Field(default=None, gt=0)
+    max_failures: int | None = Field(default=None, ge=1)
+    soak_s: float = Field(default=0.0, ge=0)
 
 
 class StudySpec(Record):
@@ -51,6 +70,10 @@ class StudySpec(Record):
     workload: Workload
     slo: Slo = Slo()
     objective: Objective = "output_tokens_per_s"
+    also: tuple[Objective, ...] = ()
+    """Further objectives: the first one decides, and the Pareto front over all of them is kept and shown."""
+    price_per_hour: float | None = Field(default=None, gt=0)
+    """USD for one device and hour, for `cost_per_mtok`."""
     space: SearchSpace
     pins: tuple[Setting, ...] = ()
     baseline: EngineConfig | None = None
@@ -73,5 +96,7 @@ class StudySpec(Record):
                 self.space.model_dump(mode="json", exclude={"origin": True, "settings": {"__all__": {"line": True}}}),
                 [[pin.flag, pin.value] for pin in self.pins],
                 self.baseline.key if self.baseline else None,
+                *([["also", *self.also]] if self.also else []),
+                *([["price", self.price_per_hour]] if self.price_per_hour else []),
             ]
         )

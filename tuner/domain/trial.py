@@ -97,11 +97,41 @@ class Measurement(Record):
     """The same for each class of a mix, when there is more than one."""
     limits: dict[str, Estimate] = Field(default_factory=dict)
     """What each limit of the SLO came to, by `Limit.text`; a limit without samples is missing."""
+    knee: Estimate | None = None
+    """Highest load that kept the SLO, where levels were searched: clients or requests per second, as the objective
+    says; the interval reaches from the highest level that kept it to the lowest that did not."""
+    joules_per_token: Estimate | None = None
+    """Energy of the GPUs per output token, where their power can be read."""
     client_lag_ms: float
     client_cpu_share: float
     stopped: str | None = None
     """Why the run ended before all its requests were done."""
     warnings: tuple[MeasureWarning, ...] = ()
+
+
+class LoadPoint(Record):
+    """One load level on one start of a server: `clients` of a closed loop, or requests at `rate_per_s`.
+
+    `in_flight` is the mean number of requests under way (Little's law), latencies in ms.
+    """
+
+    clients: int | None = None
+    rate_per_s: float | None = None
+    in_flight: float
+    requests: int
+    output_tokens_per_s: Estimate
+    requests_per_s: Estimate
+    p95_ttft_ms: Estimate | None = None
+    p95_itl_ms: Estimate | None = None
+    limits: dict[str, Estimate] = Field(default_factory=dict)
+    meets_slo: bool
+    note: str = ""
+    """Why the level was ended early, when it was."""
+
+    @property
+    def load(self) -> float:
+        """The level in its own unit."""
+        return float(self.clients or 0) if self.rate_per_s is None else self.rate_per_s
 
 
 class FailureKind(StrEnum):
@@ -127,6 +157,26 @@ class Measured(Record):
     metrics_after: ServerMetrics | None = None
     start_s: float
     peak_memory_bytes: int | None = None
+    levels: tuple[LoadPoint, ...] = ()
+    """Every load level that was run on this start, lowest first; empty when there was only the workload's own."""
+
+
+class Dropped(Record):
+    """Ended early, because it could not win any more: what was seen until then, which is no result.
+
+    `rule` is `slo` (a limit is out of reach), `objective` (the incumbent is out of reach) or `level` (it does not keep
+    the SLO at the incumbent's own load). `bound` is the interval of the objective when it was dropped, where one could
+    be given, and `measurement` what the shortened run showed.
+    """
+
+    kind: Literal["dropped"] = "dropped"
+    rule: Literal["slo", "objective", "level"]
+    reason: str
+    bound: Estimate | None = None
+    measurement: Measurement | None = None
+    startup: StartupFacts = StartupFacts()
+    start_s: float
+    levels: tuple[LoadPoint, ...] = ()
 
 
 class Infeasible(Record):
@@ -149,7 +199,7 @@ class Failed(Record):
     log_tail: str = ""
 
 
-Outcome = Annotated[Measured | Infeasible | Failed, Field(discriminator="kind")]
+Outcome = Annotated[Measured | Dropped | Infeasible | Failed, Field(discriminator="kind")]
 
 
 class Phase(Record):

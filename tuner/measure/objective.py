@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, assert_never
 
 from tuner.domain.slo import Limit, Slo
-from tuner.domain.study import Objective
+from tuner.domain.study import KNEES, Objective
 from tuner.domain.trial import Estimate, LatencySummary, Measurement
 from tuner.errors import NothingMeasuredError
 
@@ -18,16 +18,37 @@ NO_SAMPLES = 10.0
 
 def direction(objective: Objective) -> Literal["maximize", "minimize"]:
     """Return which way is better."""
-    return "maximize" if objective.endswith("_per_s") else "minimize"
+    return "maximize" if objective.endswith("_per_s") or objective in KNEES else "minimize"
 
 
-def score(measurement: Measurement, objective: Objective) -> Estimate:  # noqa: PLR0911  (one return an objective)
-    """Return the objective's value; goodput without an SLO is the request rate.
+def score(
+    measurement: Measurement, objective: Objective, *, replicas: int = 1, dollars_per_hour: float | None = None
+) -> Estimate:
+    """Return the objective's value for a machine that holds `replicas` servers like the measured one.
+
+    Rates and load levels are those of all replicas together, so that a server that takes more GPUs does not look
+    better for it; latencies and energy per token are those of each. `dollars_per_hour` is the price of the machine.
+    Goodput without an SLO is the request rate.
 
     Raises:
-        NothingMeasuredError: when no answer gave the metric a sample.
+        NothingMeasuredError: when no answer gave the metric a sample, or a price or a power reading is missing.
 
     """
+    found = _score(measurement, objective, dollars_per_hour)
+    if objective == "cost_per_mtok":
+        return _times(found, 1 / replicas)
+    return _times(found, replicas) if direction(objective) == "maximize" else found
+
+
+def _times(found: Estimate, factor: float) -> Estimate:
+    if factor == 1:
+        return found
+    return Estimate(value=found.value * factor, low=found.low * factor, high=found.high * factor, n=found.n)
+
+
+def _score(  # noqa: C901, PLR0911, PLR0912  (one case an objective)
+    measurement: Measurement, objective: Objective, dollars_per_hour: float | None
+) -> Estimate:
     match objective:
         case "output_tokens_per_s":
             return measurement.output_tokens_per_s
@@ -35,6 +56,16 @@ def score(measurement: Measurement, objective: Objective) -> Estimate:  # noqa: 
             return measurement.requests_per_s
         case "goodput_per_s":
             return measurement.goodput_per_s or measurement.requests_per_s
+        case "max_concurrency" | "max_rate":
+            if measurement.knee is None:
+                raise NothingMeasuredError("no load levels were run", hint="an objective of load levels needs a search")
+            return measurement.knee
+        case "cost_per_mtok":
+            return _cost(measurement.output_tokens_per_s, dollars_per_hour)
+        case "joules_per_token":
+            if measurement.joules_per_token is None:
+                raise NothingMeasuredError("the power of the devices cannot be read", hint="choose another --objective")
+            return measurement.joules_per_token
         case "p95_ttft":
             return _latency(measurement.ttft_ms, objective).p95
         case "p95_itl":
@@ -73,6 +104,16 @@ def _violation(measurement: Measurement, limit: Limit) -> float:
         return rate / limit.maximum - 1
     found = measurement.limits.get(limit.text)
     return NO_SAMPLES if found is None else found.value / limit.maximum - 1
+
+
+def _cost(rate: Estimate, dollars_per_hour: float | None) -> Estimate:
+    """USD per million output tokens of a machine that costs this much an hour and is always busy."""
+    if dollars_per_hour is None:
+        raise NothingMeasuredError("no price is known for this machine", hint="say --price, in USD per GPU and hour")
+    if rate.low <= 0:
+        raise NothingMeasuredError("the throughput cannot be told from zero", hint="measure for longer: --requests")
+    value, low, high = (dollars_per_hour / 3600 * 1e6 / one for one in (rate.value, rate.high, rate.low))
+    return Estimate(value=value, low=low, high=high, n=rate.n)
 
 
 def _latency(summary: LatencySummary | None, objective: str) -> LatencySummary:

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import ValidationError
 
 from tuner.domain.engine import EngineConfig
-from tuner.domain.trial import Failed, FailureKind, Infeasible, Measured, Trial
+from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, Measured, Trial
 from tuner.errors import StudyError
 from tuner.search.spaces import Choice, OpenSpace
 from tuner.search.storage import first_line, open_study, release, take_lock, writing
@@ -119,6 +119,9 @@ class Ledger:
                 self.study.tell(trial.number, values=score)
             case Failed(failure=FailureKind.MACHINE):
                 self.study.tell(trial.number, state=TrialState.FAIL)
+            case Dropped():
+                _constrain(live, {_RUNS: -1.0, **violations})
+                self.study.tell(trial.number, state=TrialState.PRUNED)
             case Infeasible() | Failed():
                 _constrain(live, {_RUNS: _WORSE_THAN_ANY_LIMIT})
                 self.study.tell(trial.number, state=TrialState.PRUNED)
