@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = (".ci", "benchmarks", "constraints", "docs", "scripts", "search_spaces", "templates", "tests", "tuner")
 FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "pyproject.toml")
-HEAVY = ("optuna", "pandas", "plotly", "numpy", "pydantic", "sqlalchemy", "jinja2", "httpx", "tuner.domain.study")
+HEAVY = ("optuna", "pandas", "matplotlib", "numpy", "pydantic", "sqlalchemy", "jinja2", "httpx", "tuner.domain.study")
 MOST_LINES = 400
 
 
