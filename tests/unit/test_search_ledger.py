@@ -352,6 +352,7 @@ def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
         number = book.begin(SPACE.config({}), None, SPACE, "default")
         book._live(number).set_user_attr("score", [1.0, {}])
         book._live(number).set_user_attr("trial", '{"number": 0}')
+    with ledger(tmp_path) as book:
         for read in (book.trials, book.settle):
             with pytest.raises(StudyError, match="trial 0 of study 's' cannot be read") as caught:
                 read()

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +15,10 @@ import optuna
 from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from pydantic import ValidationError
 
 from tuner.errors import OutputError, StudyError
+from tuner.search.owner import Owner, this_process
 
 LOCK_FILE_SUFFIX = ".lock"
 """What JournalFileBackend adds to the name of the file that it locks."""
@@ -39,21 +41,31 @@ def take_lock(path: Path) -> int:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
+        owner = lock_owner(path)
         os.close(handle)
         raise StudyError(
-            f"another llmtune (process {owner or 'unknown'}) is working on this study",
+            f"another llmtune ({owner.text if owner else 'an unknown process'}) is working on this study",
             hint="wait for it, stop it, or name another study with --study",
         ) from None
     os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    os.pwrite(handle, f"{this_process(path.parent).model_dump_json()}\n".encode(), 0)
     return handle
 
 
 def release(lock: int | None) -> None:
-    """Let go of a lock, if it is held."""
+    """Let go of a lock, if it is held, and take our name off it."""
     if lock is not None:
+        with suppress(OSError):
+            os.ftruncate(lock, 0)
         os.close(lock)
+
+
+def lock_owner(path: Path) -> Owner | None:
+    """Return who wrote its name on a lock, without touching it; a process that was killed leaves its name."""
+    try:
+        return Owner.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def open_study(
@@ -82,7 +94,7 @@ def open_study(
             f"the storage of study {name!r} cannot be used: {first_line(error)}",
             hint="install llmtune[postgres], and write postgresql+psycopg://host/db",
         ) from None
-    except _unusable() as error:
+    except unusable() as error:
         raise StudyError(f"the storage of study {name!r} cannot be used: {first_line(error)}") from None
     return study
 
@@ -103,7 +115,7 @@ def writing() -> Iterator[None]:
             f"cannot write the study's storage: {error.strerror or error}",
             hint="make room on that file system, then run the same command again; every finished trial is kept",
         ) from None
-    except _unusable() as error:
+    except unusable() as error:
         raise StudyError(
             f"the study's storage does not answer: {first_line(error)}", hint="the same command goes on from here"
         ) from None
@@ -114,7 +126,7 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _unusable() -> tuple[type[Exception], ...]:
+def unusable() -> tuple[type[Exception], ...]:
     """Return what storages raise; SQLAlchemy is only loaded, and only counts, for storages that use it."""
     sql = sys.modules.get("sqlalchemy.exc")
     return (OSError, ValueError, RuntimeError, OptunaError, *((sql.SQLAlchemyError,) if sql else ()))
