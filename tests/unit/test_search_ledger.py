@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 
 from tests.fakes import plans
 from tuner.domain.engine import EngineConfig
-from tuner.domain.trial import Failed, FailureKind, Infeasible, Measured, Outcome, Trial
+from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, Measured, Outcome, Trial
 from tuner.errors import StudyError
 from tuner.search import storage
 from tuner.search.ledger import Ledger
@@ -36,6 +36,8 @@ SPACE = OpenSpace(
 MEASURED = Measured(measurement=plans.measurement(100.0), startup=plans.StartupFacts(), start_s=1.0)
 OOM = Failed(failure=FailureKind.OUT_OF_MEMORY, reason="CUDA out of memory", phase="start")
 MACHINE = Failed(failure=FailureKind.MACHINE, reason="port", phase="start")
+DROPPED = Dropped(rule="objective", reason="cannot reach 100", bound=plans.estimate(50.0), start_s=1.0)
+LOST = Dropped(rule="slo", reason="p95 ttft is lost", start_s=1.0)
 RULED_OUT = Infeasible(rule="heads_divide", reason="9 heads")
 Direction = Literal["maximize", "minimize"]
 
@@ -113,6 +115,7 @@ def test_a_configuration_outside_of_the_space_has_no_parameters(tmp_path: Path) 
         pytest.param(RULED_OUT, None, TrialState.PRUNED, False, id="infeasible"),
         pytest.param(OOM, None, TrialState.PRUNED, False, id="UP-F12"),
         pytest.param(MACHINE, None, TrialState.FAIL, None, id="machine"),
+        pytest.param(LOST, None, TrialState.PRUNED, False, id="slo lost"),
     ],
 )
 def test_states_and_constraints(
@@ -141,8 +144,56 @@ def test_missed_limits_are_constraints_by_their_name(tmp_path: Path) -> None:
         assert book.study.best_value == 1.0, "the faster one does not keep the limit"
 
 
+def test_what_was_known_of_a_dropped_trial_is_an_intermediate_value(tmp_path: Path) -> None:
+    with ledger(tmp_path) as book:
+        tried(book, DROPPED, violations={"p95 ttft<=1ms": -0.5})
+        tried(book, LOST, a=1)
+        tried(book, LOST, a=2, violations={"p95 ttft<=1ms": 0.7})
+        tried(book, DROPPED.model_copy(update={"bound": plans.estimate(float("inf"))}), a=3)
+    with ledger(tmp_path) as book:
+        known, lost, by_how_much, endless = book.study.trials
+        assert [trial.state for trial in book.study.trials] == [TrialState.PRUNED] * 4
+        assert known.intermediate_values == {0: 50.0}
+        assert known.constraints == {"runs": -1.0, "p95 ttft<=1ms": -0.5}
+        assert (lost.intermediate_values, lost.values) == ({}, None)
+        assert max(lost.constraints.values()) > 0, "it lost the SLO, whoever knows by how much"
+        assert by_how_much.constraints == {"runs": -1.0, "p95 ttft<=1ms": 0.7}
+        assert endless.intermediate_values == {}
+        assert [trial.outcome for trial in book.trials()][:2] == [DROPPED, LOST]
+        assert book.trials()[3].outcome == DROPPED.model_copy(update={"bound": None})
+
+
+def test_a_dropped_trial_is_settled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ledger(tmp_path) as book:
+        cut_off(book, monkeypatch, "before the state", DROPPED, None)
+    with ledger(tmp_path) as book:
+        book.settle()
+        (frozen,) = book.study.trials
+        assert (frozen.state, frozen.intermediate_values) == (TrialState.PRUNED, {0: 50.0})
+
+
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-@pytest.mark.parametrize("outcome", [OOM, RULED_OUT, MACHINE], ids=lambda outcome: outcome.kind)
+def test_only_dropped_and_failed_trials_have_no_best(tmp_path: Path, direction: Direction) -> None:
+    """PT-10: the value that Optuna keeps with a pruned trial is no result."""
+    with ledger(tmp_path, direction=direction) as book:
+        for value, outcome in enumerate((DROPPED, OOM, MACHINE), start=1):
+            tried(book, outcome, a=value)
+    plain = optuna.load_study(study_name="s", storage=optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.journal"))))
+    with pytest.raises(ValueError, match="No trials are completed yet"):
+        _ = plain.best_trial
+    assert plain.best_trials == []
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        OOM, RULED_OUT, MACHINE, LOST,
+        *(DROPPED.model_copy(update={"bound": plans.estimate(bound)}) for bound in (-1e9, 0.0, 1e9)),
+    ],
+    ids=["oom", "ruled out", "machine", "slo lost", "dropped low", "dropped at zero", "dropped high"],
+)
 def test_a_crash_never_wins(tmp_path: Path, direction: Direction, outcome: Outcome) -> None:
     """PT-01, PT-02, PT-10: zero, minus infinity and -1 each make the crash the best of some study."""
     with ledger(tmp_path, direction=direction) as book:
@@ -151,6 +202,8 @@ def test_a_crash_never_wins(tmp_path: Path, direction: Direction, outcome: Outco
             tried(book, MEASURED, score=score, a=value)
         assert book.study.best_value == (5.0 if direction == "maximize" else -5.0)
         assert book.study.best_trial.state is TrialState.COMPLETE
+        assert [trial.number for trial in book.study.best_trials] == [book.study.best_trial.number]
+        assert all(trial.state is TrialState.COMPLETE for trial in book.study.best_trials)
 
 
 @pytest.mark.parametrize("outcome", [OOM, RULED_OUT], ids=lambda outcome: outcome.kind)
@@ -164,7 +217,7 @@ def test_a_failure_is_worse_than_any_missed_limit(tmp_path: Path, outcome: Outco
 
 
 @pytest.mark.parametrize(
-    ("outcome", "score"), [(MEASURED, None), (OOM, 0.0), (RULED_OUT, 1.0), (MACHINE, -1.0)]
+    ("outcome", "score"), [(MEASURED, None), (OOM, 0.0), (RULED_OUT, 1.0), (MACHINE, -1.0), (DROPPED, 50.0)]
 )
 def test_a_score_belongs_to_a_measurement_and_only_to_one(tmp_path: Path, outcome: Outcome, score: float | None) -> None:
     with ledger(tmp_path) as book, pytest.raises(ValueError, match="a measured trial has a score"):

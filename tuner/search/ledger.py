@@ -188,6 +188,7 @@ class Ledger:
         """
         if isinstance(trial.outcome, Measured) != (score is not None):
             raise ValueError("a measured trial has a score, and no other has one")
+        trial = _with_finite_bound(trial)
         record = trial.model_dump_json()
         self._pulse.end(trial.number)
         self._begun.discard(trial.number)
@@ -222,10 +223,8 @@ class Ledger:
                 self.study.tell(trial.number, state=TrialState.PRUNED)
 
     def _report(self, live: optuna.trial.Trial, outcome: Dropped) -> None:
-        bound = outcome.bound
-        known = self._frozen(live.number).intermediate_values
-        if bound is not None and math.isfinite(bound.value) and not known:
-            live.report(bound.value, step=0)
+        if outcome.bound is not None and not self._frozen(live.number).intermediate_values:
+            live.report(outcome.bound.value, step=0)
 
     def trials(self) -> list[Trial]:
         """Return every trial that has a record, in order.
@@ -319,6 +318,15 @@ def outcome_text(trial: Trial) -> str:
             return f"{outcome.kind}: {outcome.rule}: {outcome.reason}"
         case Failed():
             return f"{outcome.kind}: {outcome.failure}: {outcome.reason}"
+
+
+def _with_finite_bound(trial: Trial) -> Trial:
+    """Return the trial without a bound that says nothing, which no JSON could hold."""
+    match trial.outcome:
+        case Dropped(bound=bound) as outcome if bound is not None:
+            if not all(math.isfinite(number) for number in (bound.value, bound.low, bound.high)):
+                return trial.model_copy(update={"outcome": outcome.model_copy(update={"bound": None})})
+    return trial
 
 
 def _lost(outcome: Dropped, violations: Mapping[str, float]) -> dict[str, float]:
