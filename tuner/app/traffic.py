@@ -18,8 +18,8 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
     return workload.model_copy(update={"arrivals": OpenLoop(rate_per_s=rate_per_s)})
 
 
-def jobs_of(workload: Workload, *, seed: int = 0) -> list[Job]:
-    """Return the measured requests of a workload as jobs.
+def jobs_of(workload: Workload, *, seed: int = 0, warmup: bool = False) -> list[Job]:
+    """Return the measured requests of a workload as jobs, with `warmup` those before them too.
 
     Raises:
         UsageError: prompts from a file, whose lengths only a tokenizer knows.
@@ -31,7 +31,7 @@ def jobs_of(workload: Workload, *, seed: int = 0) -> list[Job]:
                          hint="give the lengths as a workload, e.g. {kind: empirical, values: [...]}")
     arrivals = workload.arrivals
     trace = read_trace(arrivals) if isinstance(arrivals, Trace) else ()
-    made = [shape for shape in shapes(workload, seed=seed, trace=trace) if not shape.warmup]
+    made = [shape for shape in shapes(workload, seed=seed, trace=trace) if warmup or not shape.warmup]
     names = _shared_names(made)
     match arrivals:
         case OpenLoop():
@@ -70,7 +70,7 @@ def _job(shape: Shape, at: float | None, names: frozenset[str], then: int | None
             break
         shared.append((piece.name, piece.tokens))
     return Job(prompt=shape.input_tokens, output=shape.output_tokens, at_s=at, shared=tuple(shared),
-               wait_s=shape.think_s, then=then)
+               wait_s=shape.think_s, then=then, measured=not shape.warmup)
 
 
 def _shared_names(made: list[Shape]) -> frozenset[str]:

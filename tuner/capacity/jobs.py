@@ -69,6 +69,14 @@ class Simulated:
     """Of each request, which entries of `gaps` came while it decoded: first, and one past the last."""
     repeats: NDArray[np.int64]
     """How many steps each entry of `gaps` stands for."""
+    times: NDArray[np.float64]
+    """When the last step of each entry of `gaps` ended."""
+    firsts: NDArray[np.float64]
+    """When the first token of every request left the engine, of those before and after the measured ones too."""
+    now_s: float
+    """When the run was over."""
+    cut_s: float = float("inf")
+    """When the first request came that was not answered because the run was ended."""
 
     @property
     def ttft(self) -> NDArray[np.float64]:

@@ -8,6 +8,8 @@ cache read, or the arithmetic of a prompt) + collectives of tensor parallelism. 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from tuner.capacity import kv
@@ -22,6 +24,13 @@ from tuner.facts.read import data
 _PLAIN_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 _FOUR_BITS = 5.0
 _WHOLE = 12.0
+_IN_PART = {
+    "fixed": ("_fixed",), "sequence": ("_sequence",), "read": ("_dense_read", "_head_read", "_expert_read"),
+    "compute": ("_dense_flop", "_head_flop", "_expert_flop", "_attention", "_token"), "cache": ("_cache",),
+    "link": ("_reduce",), "outside": ("request_s",),
+}
+PARTS = tuple(_IN_PART)
+"""Parts of a step (and of a request outside of all steps) that live trials can correct one by one."""
 
 
 class Coefficients(Record):
@@ -141,15 +150,22 @@ class StepTime:
         self._expert_flop = shape.expert_flops / expert_rate
         cached = found.latent_bandwidth if shape.latent else found.cache_bandwidth
         self._cache = shape.cache_bytes / (memory * cached)
-        self._windows = tuple((size, each / (memory * cached)) for size, each in shape.windows)
+        self.windows = tuple((size, each / (memory * cached)) for size, each in shape.windows)
         self._attention = shape.attention_flops / (rates.compute[0] * found.attention_compute)
         self._reduce = shape.reduce_bytes / (rates.link * found.link) if shape.parallel > 1 else 0.0
+        self.request_s = found.request_ms / 1e3
+        """Seconds of a request outside of all steps."""
+        self.arrival_s = self.turn_s = 0.0  # a GPU server's front end has cores of its own
         self._untouched = math.log1p(-shape.expert_share) if 0 < shape.expert_share < 1 else None
 
-    @property
-    def request_s(self) -> float:
-        """Seconds of a request outside of all steps."""
-        return self.coefficients.request_ms / 1e3
+    def scaled(self, parts: Mapping[str, float]) -> StepTime:
+        """Return one whose parts (names of `PARTS`) take so many times as long."""
+        changed = copy(self)
+        for part, names in _IN_PART.items():
+            for name in names:
+                setattr(changed, name, getattr(self, name) * parts[part])
+        changed.windows = tuple((size, each * parts["cache"]) for size, each in self.windows)
+        return changed
 
     def seconds(
         self, sequences: float, context: float, prompt: float = 0.0, looked_back: float = 0.0, queries: float = 1.0
@@ -175,7 +191,7 @@ class StepTime:
             touched = 1.0 if self._untouched is None else 1.0 - math.exp(self._untouched * tokens)
             total += _longer(self._expert_read * touched, self._expert_flop * tokens)
         total += self._cache * context + self._attention * looked_back
-        for size, each in self._windows:
+        for size, each in self.windows:
             total += each * min(context, sequences * size)
         return total
 

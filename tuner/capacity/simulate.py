@@ -13,12 +13,14 @@ whole prompt are claimed with its first chunk; images, adapters and structured o
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
 from tuner.capacity.blocks import Kept, Pool
+from tuner.capacity.host_step import HostStep
 from tuner.capacity.jobs import Engine, Job, Simulated
 from tuner.capacity.latency import StepTime
 
@@ -28,9 +30,12 @@ _BIG = 1 << 60
 class Simulation:
     """One run. The state of requests lies in plain lists, because a step touches few of them."""
 
-    def __init__(self, jobs: Sequence[Job], engine: Engine, step: StepTime, pace: float = 1.0) -> None:
-        """Prepare a run of `jobs` on one server; they come `pace` times as fast as they say."""
-        self.pace = pace
+    def __init__(
+        self, jobs: Sequence[Job], engine: Engine, step: StepTime | HostStep, pace: float = 1.0,
+        stop_s: float = math.inf,
+    ) -> None:
+        """Prepare a run of `jobs` on one server; they come `pace` times as fast as they say, until `stop_s`."""
+        self.pace, self.stop_s, self.came = pace, stop_s, 0
         self.jobs, self.engine, self.step = jobs, engine, step
         count = len(jobs)
         self.arrival, self.first, self.end = [np.nan] * count, [np.nan] * count, [np.nan] * count
@@ -51,6 +56,7 @@ class Simulation:
         self.steps = self.preemptions = self.hits = self.asked = self.refused = 0
         self.peak = 0.0
         self.gaps: list[float] = []
+        self.times: list[float] = []
         self.weights: list[float] = []
         self.repeats: list[int] = []
         self.spans = [(0, 0)] * count
@@ -64,7 +70,7 @@ class Simulation:
         for number, job in enumerate(self.jobs):
             if job.at_s is not None:
                 heapq.heappush(self.coming, (job.at_s / self.pace, number))
-        while True:
+        while self.now < self.stop_s:
             self._arrive()
             self._admit()
             if self.prefill:
@@ -82,6 +88,7 @@ class Simulation:
             at, number = heapq.heappop(self.coming)
             self.arrival[number] = at
             self.waiting.append(number)
+            self.came += 1
 
     def _admit(self) -> None:
         engine, pool = self.engine, self.pool
@@ -209,6 +216,9 @@ class Simulation:
     def _advance(self, steps: int, seconds: float) -> None:
         """Let time pass: all decoding sequences give their tokens."""
         seconds *= 1 + self.engine.draft_share
+        if self.came:
+            seconds += self.came * self.step.arrival_s / steps
+            self.came = 0
         total, speed = steps * seconds, self.engine.tokens_per_step
         self.now += total
         self.busy += total
@@ -219,6 +229,7 @@ class Simulation:
             self.context += self.decoding * speed * steps
             self._claim(self.decoding * speed * steps / self.pool.block)
             self.gaps.append(seconds)
+            self.times.append(self.now)
             self.weights.append(self.decoding * steps)
             self.repeats.append(steps)
 
@@ -239,7 +250,7 @@ class Simulation:
         if following is None and self.backlog:
             following = self.backlog.popleft()
         if following is not None:
-            heapq.heappush(self.coming, (self.now + self.jobs[following].wait_s, following))
+            heapq.heappush(self.coming, (self.now + self.step.turn_s + self.jobs[following].wait_s, following))
 
     def _release(self, number: int) -> int:
         """Give the blocks of a decoding sequence back; return the tokens that it decoded since it began."""
@@ -311,9 +322,23 @@ class Simulation:
             refused=self.refused,
             spans=np.array(self.spans, dtype=np.int64).reshape(-1, 2)[chosen],
             repeats=np.array(self.repeats, dtype=np.int64),
+            times=np.array(self.times),
+            firsts=first[~np.isnan(first)],
+            now_s=self.now,
+            cut_s=self._first_cut(),
         )
 
+    def _first_cut(self) -> float:
+        """Return when the first measured request came that the end of the run cut off; infinite without any."""
+        if self.now < self.stop_s:
+            return math.inf
+        open_now = [at for at, end, job in zip(self.arrival, self.end, self.jobs, strict=True)
+                    if job.measured and not math.isnan(at) and math.isnan(end)]
+        return min(open_now, default=math.inf)
 
-def simulate(jobs: Sequence[Job], engine: Engine, step: StepTime, pace: float = 1.0) -> Simulated:
-    """Run all jobs on one server of these settings, `pace` times as fast as they say. PREDICTED."""
-    return Simulation(jobs, engine, step, pace).run()
+
+def simulate(
+    jobs: Sequence[Job], engine: Engine, step: StepTime | HostStep, pace: float = 1.0, stop_s: float = math.inf
+) -> Simulated:
+    """Run all jobs on one server of these settings, `pace` times as fast as they say, until `stop_s`. PREDICTED."""
+    return Simulation(jobs, engine, step, pace, stop_s).run()
