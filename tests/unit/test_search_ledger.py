@@ -485,6 +485,29 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path, url: str, says: str) -> N
         assert book.trials() == [], "the lock was released"
 
 
+@pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])
+def test_sqlite_on_a_network_file_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """UP-F14: on a cluster's shared disk nobody can write to it any more after a while."""
+    mounts = tmp_path / "mounts"
+    place = str(tmp_path / "nfs disk").replace(" ", "\\040")
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {place} {kind} rw 0 0\ntmpfs {place}/local tmpfs rw 0 0\n")
+    monkeypatch.setattr(storage, "_MOUNTS", mounts)
+    for folder in ("nfs disk", "nfs disk/local", "nfs disk too"):
+        (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(StudyError, match=kind) as caught, ledger(
+        tmp_path / "a", storage=f"sqlite:///{tmp_path}/nfs disk/study.db"):
+        pass
+    assert "journal:///" in (caught.value.hint or "")
+    for fine in (f"sqlite:///{tmp_path}/nfs disk/local/s.db", f"sqlite:///{tmp_path}/nfs disk too/s.db",
+                 f"journal:///{tmp_path}/nfs disk/study.journal"):
+        with ledger(tmp_path / "b", storage=fine) as book:
+            assert tried(book, MEASURED, score=1.0) == 0
+    monkeypatch.setattr(storage, "_MOUNTS", tmp_path / "none")
+    assert storage.file_system(tmp_path) == ""
+
+
 def test_a_line_that_another_is_writing_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, journal = f"journal:///{tmp_path}/shared.journal", tmp_path / "shared.journal"
     with ledger(tmp_path / "a", storage=url) as book:

@@ -22,6 +22,11 @@ from tuner.search.owner import Owner, this_process
 
 LOCK_FILE_SUFFIX = ".lock"
 """What JournalFileBackend adds to the name of the file that it locks."""
+_MOUNTS = Path("/proc/mounts")
+_NETWORK = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "ocfs2",
+    "gfs2", "wekafs", "pvfs2", "orangefs",
+})
 
 
 def take_lock(path: Path) -> int:
@@ -161,9 +166,41 @@ def _drop_half_line(path: Path) -> None:
 
 
 def _shared(url: str) -> BaseStorage:
+    scheme, rest = _parts(url)
+    if scheme.startswith("sqlite"):
+        _refuse_on_network(Path(rest[1:]))
+    return _shared_journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
+
+
+def _parts(url: str) -> tuple[str, str]:
     scheme, _, rest = url.partition("://")
     if not rest:
         raise StudyError(
             f"--storage {url!r} is not a URL", hint="e.g. journal:///path/study.journal, postgresql+psycopg://host/db"
         )
-    return _shared_journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
+    return scheme, rest
+
+
+def _refuse_on_network(path: Path) -> None:
+    """SQLite's locks do not hold on network file systems (sqlite.org/faq.html, question 5): the file breaks."""
+    kind = file_system(path)
+    if kind in _NETWORK or kind.startswith("fuse."):
+        raise StudyError(
+            f"{path} lies on a network file system ({kind}), where SQLite loses data",
+            hint="say --storage journal:///path/study.journal, which such file systems can lock, or use PostgreSQL",
+        )
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system that a path lies on, as /proc/mounts names it; empty where it cannot."""
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    whole, found = str(path.resolve()), ("", "")
+    for fields in (line.split() for line in mounts):
+        place = fields[1].replace("\\040", " ")
+        inside = whole == place or whole.startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= len(found[0]):
+            found = (place, fields[2])
+    return found[1]
