@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,13 +29,26 @@ def check(
     model: Annotated[
         str | None, typer.Option("--model", help="The model, where the files do not name one that is known.")
     ] = None,
+    ask_engine: Annotated[
+        bool,
+        typer.Option(
+            "--ask-engine",
+            help="Also ask the installed vLLM's own configuration layer (needs --gpu; starts no server).",
+        ),
+    ] = False,
+    engine_command: Annotated[
+        str | None, typer.Option("--engine-command", help="The vLLM to ask, e.g. /opt/vllm/bin/vllm; default: on PATH.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0, for code hosts.")] = False,
     ignore: Annotated[
         list[str] | None, typer.Option("--ignore", help="Leave a rule out, by its name; may be given several times.")
     ] = None,
     notes: Annotated[
-        bool, typer.Option("--notes", help="Show notes too: what is worth knowing, and no fault.")
+        bool,
+        typer.Option(
+            "--notes", "-v", help="Show notes too: what is worth knowing, and no fault; the engine's own defaults."
+        ),
     ] = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Make the safe fixes in the files; without it a diff shows them.")
@@ -46,7 +60,15 @@ def check(
 
     if as_json and as_sarif:
         raise UsageError("--json and --sarif exclude one another", hint="choose one")
-    checked = app.check_paths(files, app.context_of(engine_version, gpu, model), frozenset(ignore or ()))
+    if engine_command is not None and not ask_engine:
+        raise UsageError("--engine-command is for --ask-engine", hint="add --ask-engine, or leave it out")
+    context = app.context_of(engine_version, gpu, model)
+    with ExitStack() as stack:
+        if ask_engine:
+            from tuner.app.ask_engine import asking
+
+            context = stack.enter_context(asking(context, engine_command))
+        checked = app.check_paths(files, context, frozenset(ignore or ()))
     if as_json:
         typer.echo(json.dumps(app.as_json(checked), indent=2))
     elif as_sarif:
@@ -75,6 +97,15 @@ def _show(checked: list[app.Checked], *, fix: bool, notes: bool) -> None:
     typer.echo(f"{len(checked)} file{'s' if len(checked) != 1 else ''}: {shown}{hint}", err=True)
 
 
-_ALWAYS = ("nothing-found", "empty", "version-old", "unchecked", "unreadable", "template", "image-version")
+_ALWAYS = (
+    "nothing-found",
+    "empty",
+    "version-old",
+    "unchecked",
+    "unreadable",
+    "template",
+    "image-version",
+    "engine-silent",
+)
 """Notes that say what was not checked."""
 _LEVELS = ("error", "warning", "note")

@@ -167,7 +167,7 @@ class _Inspection:
         return bool(_TRTLLM_NAME.search(name)) and (tree.is_list or tree.is_map)
 
     def _version(self) -> str:
-        return self.context.version or newest("vllm")
+        return self.context.version or self.context.assumed or newest("vllm")
 
     def _compose(self, tree: Tree) -> None:
         services: list[tuple[str, Tree, View]] = []

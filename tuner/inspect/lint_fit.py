@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tuner.capacity.memory import MemoryPlan, memory_plan
-from tuner.domain.engine import ENV_PREFIX, EngineConfig, Setting
+from tuner.domain.engine import ENV_PREFIX, EngineConfig, Setting, plain
+from tuner.domain.finding import Judged
 from tuner.domain.hardware import Gpu, Hardware
 from tuner.domain.model import ModelSpec
 from tuner.engines import ENGINES
@@ -30,11 +31,26 @@ def lint_fit(view: View, report: Report) -> None:
         report.say(finding.severity, line, finding.rule.replace("_", "-"), (finding.reason, finding.fix))
     if hardware is None or view.spec is None:
         return
+    if view.context.judge is not None:
+        _say_judged(view.context.judge(config, model, hardware), view, report)
     plan = memory_plan(model, ENGINES["vllm"].footprint(model, config), hardware)
     if isinstance(plan, MemoryPlan) and not plan.fits:
         report.error(view.line, "memory", f"does not fit {hardware.label}: {plan.text}", _remedy(config))
     elif isinstance(plan, MemoryPlan) and plan.verdict == "marginal":
         report.warning(view.line, "memory", f"may not fit {hardware.label}: {plan.text}", _remedy(config))
+
+
+def _say_judged(judged: Judged, view: View, report: Report) -> None:
+    """Say what the installed engine answered."""
+    match judged.verdict:
+        case "refused":
+            line = next((view.flag_line(name) for name in _FLAG.findall(judged.reason)), view.line)
+            report.error(line, "engine-refuses", f"the installed engine refuses this: {judged.reason}")
+        case "accepted":
+            shown = ", ".join(f"{flag} {plain(value)}" for flag, value in judged.resolved.items())
+            report.note(view.line, "engine-accepts", f"the installed engine accepts this and would use: {shown}")
+        case "cannot_say":
+            report.note(view.line, "engine-silent", f"the installed engine was not asked: {judged.reason}")
 
 
 def _remedy(config: EngineConfig) -> str:

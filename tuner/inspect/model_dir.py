@@ -51,11 +51,16 @@ def read_model_dir(path: Path, *, requested: str, name: str | None = None) -> Mo
 
 def cached_config(hub_id: str) -> dict[str, Any] | None:
     """Return config.json of a hub model from the local hub cache, if it lies there."""
+    folder = cached_folder(hub_id)
+    return _read_config(folder) if folder is not None else None
+
+
+def cached_folder(hub_id: str) -> Path | None:
+    """Return the directory in the local hub cache that holds config.json of a hub model, if there is one."""
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / ("models--" + hub_id.replace("/", "--"))
-    for snapshot in sorted((cache / "snapshots").glob("*/config.json")):
-        return _read_config(snapshot.parent)
-    return None
+    found = sorted((cache / "snapshots").glob("*/config.json"))
+    return found[0].parent if found else None
 
 
 def with_config(spec: ModelSpec, config: dict[str, Any]) -> ModelSpec:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 from packaging.version import Version
 
+from tuner.domain.engine import EngineConfig
+from tuner.domain.finding import Judged
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
 from tuner.errors import EngineError, LlmtuneError
@@ -32,6 +35,10 @@ class Context:
     version: str | None = None
     hardware: Hardware | None = None
     model: ModelSpec | None = None
+    judge: Callable[[EngineConfig, ModelSpec, Hardware], Judged] | None = None
+    """Asks an installed engine itself, for servers whose model and hardware are known."""
+    assumed: str | None = None
+    """The release where neither the user nor a file names one; None: the newest known."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ def view_of(server: Server, context: Context, text: str) -> tuple[View, str | No
     """Read a server's arguments; the second result says why its flags could not be checked."""
     image = server.image.version if server.image is not None else None
     stated = context.version or image or installed("vllm", text)
-    version = stated or newest("vllm")
+    version = stated or context.assumed or newest("vllm")
     problem = None
     try:
         arguments = read_arguments(server, version)

@@ -78,7 +78,7 @@ def detect_engine(name: str = "vllm", command: str | None = None) -> EngineInsta
     if engine is None:
         raise EngineError(f"unknown engine {name!r}", hint=f"llmtune starts: {', '.join(sorted(PROGRAMS))}")
     program = _program(engine, command)
-    python = Path(program[0]) if _is_python(program[0]) else interpreter_of(Path(program[0]))
+    python = python_of(program)
     version, build = _version(engine, program, python)
     return EngineInstall(engine=name, version=version, build=build, program=program)
 
@@ -139,6 +139,16 @@ def _module(engine: EngineProgram, rest: list[str], command: str) -> tuple[str, 
 
 def _is_python(program: str) -> bool:
     return Path(program).name.startswith(("python", "pypy"))
+
+
+def python_of(program: tuple[str, ...]) -> Path | None:
+    """Return the Python that runs an engine's program, or None when it does not say.
+
+    Raises:
+        OSError: the program cannot be read.
+
+    """
+    return Path(program[0]) if _is_python(program[0]) else interpreter_of(Path(program[0]))
 
 
 def interpreter_of(script: Path) -> Path | None:

@@ -1,0 +1,1 @@
+"""Programs that other interpreters run by path. They import nothing of llmtune."""
