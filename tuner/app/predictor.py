@@ -35,7 +35,8 @@ _TRUST = 0.05
 _REFITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 _FITTED = 24
 _MOST_REQUESTS, _GENERATIONS = 400, 5
-_FIT_JOBS = 60_000
+_ROUNDS, _FIT_JOBS = 16, 60_000
+"""Steps of a fit, and simulated requests that it may take in all."""
 _REMEMBERED = 20
 _FEW_ERRORS = 3
 _START_BAND = {"cpu": 0.45, "cuda": 0.30}
@@ -194,8 +195,8 @@ class Predictor:
                 errors += _errors(found[1], row) if found else []
             return np.concatenate([errors, pull * (vector - prior)])
 
-        work = len(names) * sum(len(self._on(load.on(self.spec.workload)) or ()) for _, load, _ in seen)
-        rounds = max(1, min(8, _FIT_JOBS // max(1, work)))
+        once = sum(len(self._on(load.on(self.spec.workload)) or ()) for _, load, _ in seen)
+        rounds = max(2, min(_ROUNDS, _FIT_JOBS // max(1, once) - len(names)))
         found = least_squares(residuals, start, rounds)
         self._values = dict(zip(names, found.tolist(), strict=True))
 
