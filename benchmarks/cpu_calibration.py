@@ -3,10 +3,10 @@
     .venv/bin/python benchmarks/cpu_calibration.py benchmarks/search/worlds/vllm_cpu_grid.jsonl [--choices N]
 
 The file holds measured starts of a grid of settings, each at three load levels (benchmarks/search/measure_grid.py).
-Several times four configurations are drawn, the only rule being that both types and both settings of prefix caching are
-among them; the predictor of `optimize` learns these four trials and predicts every other configuration, which it has
-not seen. Printed are the errors of each draw and of all of them, and how far a second start of the same configuration is
-from the first, which no prediction can be below.
+Several times four configurations are drawn, the only rule being that both types and both settings of prefix caching
+are among them; the predictor of `optimize` learns these four trials and predicts every other configuration, which it
+has not seen. Printed are the errors of each draw and of all of them, and how far a second start of the same
+configuration is from the first, which no prediction can be below.
 """
 
 from __future__ import annotations

@@ -215,7 +215,9 @@ def test_a_known_gpu_is_predicted_from_the_first_moment_and_better_after_trials(
     spec = gpu_study()
     predictor = Predictor(spec)
     made = plans.config(("max-num-seqs", 16))
-    truth = numbers(gpu_trial(spec, 9, made).outcome)[0]  # type: ignore[arg-type]  (checked there)
+    outcome = gpu_trial(spec, 9, made).outcome
+    assert isinstance(outcome, Measured)
+    truth = numbers(outcome)[0]
     before = rate_of(predictor.predict(made))
     for number, one in enumerate(GPU_LEARNT):
         predictor.update(gpu_trial(spec, number, one))

@@ -42,9 +42,10 @@ def read_run(
 ) -> Reading | None:
     """Return the numbers of a run with so many clients (None: arrivals by the clock); None when nothing was answered.
 
-    Closed loop: from the first measured request, or `full_s` when nearly all clients have begun, until fewer than 95 % of the clients wait for an answer. `jitter` is
-    the standard deviation of the logarithm of a step's time around what the model says; it widens the gaps between
-    tokens, whose percentiles would otherwise lie on the edge between steps with and without a prompt.
+    Closed loop: from the first measured request, or `full_s` when nearly all clients have begun, until fewer than 95 %
+    of the clients wait for an answer. `jitter` is the standard deviation of the logarithm of a step's time around what
+    the model says; it widens the gaps between tokens, whose percentiles would otherwise lie on the edge between steps
+    with and without a prompt.
     """
     if done.end.size == 0:
         return None
