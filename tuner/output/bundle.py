@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tuner.output.drift import drift
 from tuner.output.emitters import DEFAULT_TARGETS, deploy_files
 from tuner.output.files import check_writable, output_error, sync_directory, write_text
 from tuner.output.lock import LOCK, Lock, content_digest, read_bytes, read_lock, same_lock
-from tuner.output.page import page
+from tuner.output.page import page, without_figures
 from tuner.output.quoting import dump_json, slug
 from tuner.output.report import report
 
@@ -81,7 +81,7 @@ def emit(
     files = bundle_files(plan, targets or _targets(present))
     if frozen:
         _refuse_change(plan, directory, files, present)
-        files |= _intact(plan, directory, present)
+        files |= _kept(plan, directory, files, present)
     stale = _stale(directory, files, present)
     if not force:
         _refuse_foreign(directory, files, stale, present)
@@ -92,7 +92,8 @@ def emit(
 def check(plan: Plan, directory: Path, targets: Sequence[str] | None = None) -> str:
     """Return a unified diff from the files in `directory` to what `plan` says; empty when they are the same.
 
-    A plan.json that llmtune wrote and that still holds this plan is the same, in whichever version's form it is.
+    A plan.json that llmtune wrote and that still holds this plan is the same, in whichever version's form it is, and so
+    is a report.html that it wrote whose figures another release of matplotlib placed differently.
 
     Raises:
         OutputError: a file there cannot be read.
@@ -100,8 +101,8 @@ def check(plan: Plan, directory: Path, targets: Sequence[str] | None = None) -> 
     """
     present = read_lock(directory)
     files = bundle_files(plan, targets or _targets(present))
-    parts = [drift(directory, name, text) for name, text in files.items()
-             if not _as_locked(plan, directory, name, files)]
+    kept = _kept(plan, directory, files, present)
+    parts = [drift(directory, name, text) for name, text in files.items() if name not in kept]
     parts += [drift(directory, name, None) for name in _stale(directory, files, present)]
     return "".join(parts)
 
@@ -154,23 +155,23 @@ def _targets(lock: Lock) -> tuple[str, ...]:
     return lock.targets or DEFAULT_TARGETS
 
 
-def _intact(plan: Plan, directory: Path, lock: Lock) -> dict[str, str]:
-    """Return plan.json and the lock as they lie there, when they are llmtune's and hold this plan."""
-    content = read_bytes(directory / PLAN)
-    if content is None or not lock.wrote(PLAN, content) or not _holds(plan, content):
-        return {}
-    return {PLAN: content.decode(), LOCK: (read_bytes(directory / LOCK) or b"").decode()}
+def _kept(plan: Plan, directory: Path, files: dict[str, str], lock: Lock) -> dict[str, str]:
+    """Return those of plan.json, report.html and the lock that llmtune wrote and that say what they would say now."""
+    checks: dict[str, Callable[[bytes], bool]] = {
+        PLAN: lambda content: _holds(plan, content), PAGE: lambda content: _shows(content, files)}
+    same: dict[str, str] = {}
+    for name, is_same in checks.items():
+        content = read_bytes(directory / name)
+        if content is not None and lock.wrote(name, content) and is_same(content):
+            same[name] = content.decode()
+    found = read_bytes(directory / LOCK) or b""
+    if not same or not same_lock(found, Lock.model_validate_json(files[LOCK]), apart_from=same):
+        return {name: text for name, text in same.items() if name == PLAN}
+    return {**same, LOCK: found.decode()}
 
 
-def _as_locked(plan: Plan, directory: Path, name: str, files: dict[str, str]) -> bool:
-    """Whether plan.json or the lock is of another version's form, and says the same."""
-    present = read_lock(directory)
-    if not _intact(plan, directory, present):
-        return False
-    if name == PLAN:
-        return True
-    wanted = Lock.model_validate_json(files[LOCK])
-    return name == LOCK and same_lock(read_bytes(directory / LOCK) or b"", wanted, apart_from=PLAN)
+def _shows(content: bytes, files: dict[str, str]) -> bool:
+    return without_figures(content) == without_figures(files[PAGE].encode())
 
 
 def _holds(plan: Plan, content: bytes) -> bool:
@@ -184,7 +185,7 @@ def _refuse_change(plan: Plan, directory: Path, files: dict[str, str], lock: Loc
     if not lock.plan_id:
         raise DriftError(f"{directory / LOCK} is not there, so nothing can be written as it says",
                          hint="run `llmtune emit` without --frozen once")
-    kept = _intact(plan, directory, lock)
+    kept = _kept(plan, directory, files, lock)
     expected = Lock.model_validate_json(files[LOCK]).files
     names = [name for name in sorted({*expected, *lock.files})
              if name not in kept and expected.get(name) != lock.files.get(name)]

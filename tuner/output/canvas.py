@@ -128,7 +128,7 @@ def _for_a_page(svg: str, title: str) -> str:
                f'aria-label="{escape(visible(title))}" {view[0] if view else ""} '
                'style="stroke-linejoin: round; stroke-linecap: butt">')
     body = re.sub(r"<svg[^>]*>", lambda _: opening, body, count=1)
-    body = _COORDINATES.sub(lambda found: f'{found[1]}="{_LONG.sub(_rounded, found[2])}"', body)
+    body = _COORDINATES.sub(lambda found: f'{found[1]}="{" ".join(_LONG.sub(_rounded, found[2]).split())}"', body)
     for colour in PALETTE:
         body = body.replace(_SENTINELS[colour.name], f"var(--{colour.name}, {colour.light})")
     body = body.replace("'DejaVu Sans'", "system-ui, sans-serif")

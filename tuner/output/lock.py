@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -54,8 +55,8 @@ def read_lock(directory: Path) -> Lock:
         return nothing
 
 
-def same_lock(content: bytes, wanted: Lock, *, apart_from: str) -> bool:
-    """Whether the text of a lock says what `wanted` says of every file but `apart_from`, in llmtune's own form.
+def same_lock(content: bytes, wanted: Lock, *, apart_from: Collection[str]) -> bool:
+    """Whether the text of a lock says what `wanted` says of every file not in `apart_from`, in llmtune's own form.
 
     Keys that another version of llmtune adds do not count.
     """
@@ -63,8 +64,8 @@ def same_lock(content: bytes, wanted: Lock, *, apart_from: str) -> bool:
         found = json.loads(content)
         if dump_json(found).encode() != content:
             return False
-        files = {name: digest for name, digest in found["files"].items() if name != apart_from}
-        expected = {name: digest for name, digest in wanted.files.items() if name != apart_from}
+        files = {name: digest for name, digest in found["files"].items() if name not in apart_from}
+        expected = {name: digest for name, digest in wanted.files.items() if name not in apart_from}
         return bool(
             files == expected
             and found["plan_id"] == wanted.plan_id

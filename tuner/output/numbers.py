@@ -60,6 +60,12 @@ def reference_arm(plan: Plan) -> Arm | None:
     return None if found is not None and found.config.key == plan.config.key else found
 
 
+def arms(plan: Plan) -> list[Arm]:
+    """Return all arms, the reference first and the deployed one next."""
+    first = [arm for arm in (reference_arm(plan), deployed_arm(plan)) if arm is not None]
+    return first + [arm for arm in plan.arms if arm not in first]
+
+
 def deployed_trial(plan: Plan) -> TrialRow | None:
     """Return the best scored trial of the deployed configuration, for a plan that was not verified."""
     rows = [row for row in plan.trials if row.key == plan.config.key and row.score is not None]

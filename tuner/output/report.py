@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.domain.plan import Arm, Plan, TrialRow
 from tuner.domain.trial import Estimate
-from tuner.output import numbers, words
+from tuner.output import numbers, study_tables, words
 from tuner.output.render import render
 
 _REASON_LENGTH = 300
@@ -32,7 +32,7 @@ def contents(plan: Plan) -> dict[str, Any]:
         "change_from": "baseline" if reference == "baseline" else "engine's default",
         "changes": [_change(plan, index) for index in range(len(plan.changes))],
         "warnings": [words.public(plan, text) for text in plan.warnings],
-        "arms": [_arm(plan, arm) for arm in _arms(plan)],
+        "arms": [_arm(plan, arm) for arm in numbers.arms(plan)],
         "metrics": _metrics(plan),
         "deployed_score": _deployed_score(plan),
         "question": _question(plan),
@@ -40,6 +40,7 @@ def contents(plan: Plan) -> dict[str, Any]:
         "trial_counts": _trial_counts(plan),
         "trials": [_trial(plan, row) for row in plan.trials],
         "times": _times(plan),
+        **study_tables.tables(plan),
         "environment": _environment(plan),
         "command": words.public(plan, plan.command),
         "reproduce": "`llmtune emit` on this directory writes every file here again; with `--check` it says whether "
@@ -64,22 +65,18 @@ def _change(plan: Plan, index: int) -> dict[str, str | None]:
     return {"flag": change.flag, "before": change.before, "after": change.after, "why": words.public(plan, change.why)}
 
 
-def _arms(plan: Plan) -> list[Arm]:
-    """Return the arms, the reference first and the deployed one next."""
-    first = [arm for arm in (numbers.reference_arm(plan), numbers.deployed_arm(plan)) if arm is not None]
-    return first + [arm for arm in plan.arms if arm not in first]
-
-
 def _arm(plan: Plan, arm: Arm) -> dict[str, Any]:
     marks = [arm.label, f"trial {arm.trial}"]
     if arm == numbers.deployed_arm(plan):
         marks.append("deployed")
+    if arm.replicas > 1:
+        marks.append(f"{arm.replicas} replicas")
     return {"title": ", ".join(marks), "failures": [_short(words.public(plan, text)) for text in arm.failures]}
 
 
 def _metrics(plan: Plan) -> list[dict[str, Any]]:
     """Return one row a metric, one cell an arm."""
-    arms = _arms(plan)
+    arms = numbers.arms(plan)
     if not arms:
         return []
     table = [numbers.readings(plan, arm) for arm in arms]
@@ -160,7 +157,7 @@ def _trial(plan: Plan, row: TrialRow) -> dict[str, Any]:
 
 def _trial_counts(plan: Plan) -> str:
     counts: Counter[str] = Counter(row.outcome for row in plan.trials)
-    kinds = ("measured", "failed", "infeasible")
+    kinds = ("measured", "dropped", "failed", "infeasible")
     said = ", ".join(f"{counts[kind]} {kind}" for kind in kinds if counts[kind])
     return f"{numbers.count(len(plan.trials), 'trial')}: {said}."
 
@@ -169,6 +166,9 @@ def _times(plan: Plan) -> list[dict[str, str]]:
     """Return sums over everything the plan has times of."""
     found = {
         "engine starts of trials": [row.start_s for row in plan.trials if row.start_s is not None],
+        "load and the rest of trials": [
+            max(0.0, row.seconds - (row.start_s or 0.0) - (row.own_s or 0.0))
+            for row in plan.trials if row.seconds is not None],
         "engine starts of the verification": [start for arm in plan.arms for start in arm.start_s],
         "load of the verification": [run.duration_s for arm in plan.arms for run in arm.rounds],
         "llmtune itself, in trials": [row.own_s for row in plan.trials if row.own_s is not None],

@@ -27,10 +27,14 @@ OBJECTIVES: dict[Objective, tuple[str, str]] = {
     "output_tokens_per_s": ("output throughput", "tokens/s"),
     "requests_per_s": ("request throughput", "requests/s"),
     "goodput_per_s": ("goodput within the SLO", "requests/s"),
+    "max_concurrency": ("most clients within the SLO", "clients"),
+    "max_rate": ("highest rate within the SLO", "requests/s"),
     "p95_ttft": ("p95 TTFT", "ms"),
     "p95_itl": ("p95 ITL", "ms"),
     "p95_e2e": ("p95 end-to-end latency", "ms"),
     "mean_e2e": ("mean end-to-end latency", "ms"),
+    "cost_per_mtok": ("cost of output tokens", "USD/million"),
+    "joules_per_token": ("energy per output token", "J"),
 }
 """Objective to name and unit."""
 
