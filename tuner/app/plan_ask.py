@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from tuner.app.calibration import Calibration, calibrate, refuse_other_model
+from tuner.app.remote_weights import with_remote_weights
 from tuner.app.resolve import resolve_model, resolve_workload
 from tuner.capacity.latency import Coefficients
 from tuner.domain.model import ModelSpec
@@ -41,6 +42,7 @@ class PlanAsk(Record):
     headroom: float = 0.2
     lossless: bool = False
     from_study: str | None = None
+    weights_from: str | None = None
     engine: str = "vllm"
     engine_version: str | None = None
     seed: int = 0
@@ -78,6 +80,7 @@ class Question:
         ask = self.ask
         words = ["llmtune plan", f"--model {ask.model}", f"--gpu {ask.gpu}"]
         words += [f"--gpus {ask.gpus}"] if ask.gpus else []
+        words += [f"--weights-from {ask.weights_from}"] if ask.weights_from else []
         words += [f"--rate {ask.rate}"] if ask.rate else []
         words += [f"--workload {ask.workload}"]
         words += [f'--slo "{ask.slo}"'] if ask.slo else []
@@ -102,11 +105,14 @@ def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
     if not 0 <= ask.headroom < 0.95:
         raise UsageError(f"--headroom {ask.headroom:g} is not a share", hint="0.2 keeps a fifth of each replica free")
     model = resolve_model(ask.model, None)
+    if ask.weights_from is not None:
+        model = with_remote_weights(model, ask.weights_from)
     missing = [name for name in ("layers", "parameters", "hidden_size") if not getattr(model, name)]
     if missing:
         raise ModelError(
             f"too little is known of {model.location} ({', '.join(missing)} missing), so nothing can be predicted",
-            hint="give a directory with its config.json and weights, or another name that `llmtune models` lists")
+            hint="give a directory with its config.json and weights, another name that `llmtune models` lists, or "
+            "--weights-from hub to read what the hub says of it")
     workload = resolve_workload(ask.workload, None)
     if model.max_context and workload.longest > model.max_context:
         raise UsageError(

@@ -29,6 +29,14 @@ def check(
     model: Annotated[
         str | None, typer.Option("--model", help="The model, where the files do not name one that is known.")
     ] = None,
+    weights_from: Annotated[
+        str | None,
+        typer.Option(
+            "--weights-from",
+            help="Read config.json and the weights' exact sizes over the network: hub, or the https address of the "
+            "folder of --model. HF_TOKEN is used where it is set.",
+        ),
+    ] = None,
     ask_engine: Annotated[
         bool,
         typer.Option(
@@ -63,12 +71,19 @@ def check(
     if engine_command is not None and not ask_engine:
         raise UsageError("--engine-command is for --ask-engine", hint="add --ask-engine, or leave it out")
     context = app.context_of(engine_version, gpu, model)
+    problems: list[str] = []
+    if weights_from is not None:
+        from tuner.app.remote_weights import with_hub
+
+        context, problems = with_hub(context, weights_from)
     with ExitStack() as stack:
         if ask_engine:
             from tuner.app.ask_engine import asking
 
             context = stack.enter_context(asking(context, engine_command))
         checked = app.check_paths(files, context, frozenset(ignore or ()))
+    for problem in problems:
+        typer.echo(f"warning: {problem}", err=True)
     if as_json:
         typer.echo(json.dumps(app.as_json(checked), indent=2))
     elif as_sarif:

@@ -44,6 +44,11 @@ def plan(
     engine_version: Annotated[
         str | None, typer.Option("--engine-version", help="vLLM release; default: the newest that is known.")
     ] = None,
+    weights_from: Annotated[
+        str | None,
+        typer.Option("--weights-from", help="Read config.json and the exact sizes of the weights over the network: "
+                     "hub, or the https address of the model's folder. HF_TOKEN is used where it is set."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the best option's deployment files there.", file_okay=False)
     ] = None,
@@ -55,7 +60,7 @@ def plan(
 
     ask = PlanAsk(model=model, gpu=gpu, gpus=gpus, rate=rate, workload=workload, slo=slo, price=tuple(price or ()),
                   prices=prices, api_price=api_price, headroom=headroom, lossless=lossless, from_study=from_study,
-                  engine_version=engine_version)
+                  engine_version=engine_version, weights_from=weights_from)
     study = None
     if from_study is not None:
         from tuner.app.plan_files import load_study

@@ -63,9 +63,9 @@ def cached_folder(hub_id: str) -> Path | None:
     return found[0].parent if found else None
 
 
-def with_config(spec: ModelSpec, config: dict[str, Any]) -> ModelSpec:
-    """Fill in the architecture of a hub model from its config.json."""
-    facts = model_facts(config)
+def with_config(spec: ModelSpec, config: dict[str, Any], beside: Config | None = None) -> ModelSpec:
+    """Fill in the architecture of a hub model from its config.json, and from hf_quant_config.json as `beside`."""
+    facts = model_facts(config, beside)
     if spec.parameters is not None and spec.quantization == facts.get("quantization"):
         facts["parameters"] = spec.parameters
     return ModelSpec.model_validate({**spec.model_dump(include=_IDENTITY), **facts})
@@ -118,13 +118,25 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path} is not a directory")
     file = path / "config.json"
     try:
-        config = json.loads(file.read_text(encoding="utf-8"), parse_constant=str)
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ModelError(f"{path} has no config.json", hint="give the directory that holds the model's files") from None
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{file} cannot be read: {error}") from None
+    return parse_config(text, str(file))
+
+
+def parse_config(text: str, file: str) -> dict[str, Any]:
+    """Read the text of a config.json; `file` names it in messages.
+
+    Raises:
+        ModelError: it is no JSON, or names no architecture.
+
+    """
+    try:
+        config = json.loads(text, parse_constant=str)
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from None
     names = config.get("architectures") if isinstance(config, dict) else None
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise ModelError(

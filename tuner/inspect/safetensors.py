@@ -28,16 +28,35 @@ def loaded_bytes(files: Iterable[Path], layers: int | None) -> int | None:
     total = 0
     for file in files:
         header = _header(file)
-        if header is None:
+        size = tensor_bytes(header, layers) if header is not None else None
+        if size is None:
             return None
-        for name, tensor in header.items():
-            offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
-            if name == "__metadata__" or _is_extra(name, layers):
-                continue
-            if not (isinstance(offsets, list) and len(offsets) == 2 and all(isinstance(at, int) for at in offsets)):
-                return None
-            total += offsets[1] - offsets[0]
+        total += size
     return total or None
+
+
+def tensor_bytes(header: dict[str, object], layers: int | None) -> int | None:
+    """Return the bytes of the tensors of one header that an engine loads, or None when it is not understood."""
+    total = 0
+    for name, tensor in header.items():
+        offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
+        if name == "__metadata__" or _is_extra(name, layers):
+            continue
+        if not (isinstance(offsets, list) and len(offsets) == 2 and all(isinstance(at, int) for at in offsets)):
+            return None
+        if not 0 <= offsets[0] <= offsets[1]:
+            return None
+        total += offsets[1] - offsets[0]
+    return total
+
+
+def parse_header(raw: bytes) -> dict[str, object] | None:
+    """Return the header of a file without the length before it, or None when it is no JSON object."""
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return header if isinstance(header, dict) else None
 
 
 def refuse_pointers(files: Iterable[Path]) -> None:
@@ -67,8 +86,4 @@ def _header(file: Path) -> dict[str, object] | None:
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
         if not 2 <= length <= _LONGEST_HEADER:
             return None
-        try:
-            header = json.loads(stream.read(length))
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-            return None
-    return header if isinstance(header, dict) else None
+        return parse_header(stream.read(length))

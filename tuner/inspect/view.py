@@ -37,6 +37,8 @@ class Context:
     model: ModelSpec | None = None
     judge: Callable[[EngineConfig, ModelSpec, Hardware], Judged] | None = None
     """Asks an installed engine itself, for servers whose model and hardware are known."""
+    lookup: Callable[[str], ModelSpec | None] | None = None
+    """Finds a model that a file names; None: the tables alone do."""
     assumed: str | None = None
     """The release where neither the user nor a file names one; None: the newest known."""
 
@@ -77,7 +79,8 @@ class View:
         """The model with its architecture, as far as tables know it."""
         if self.context.model is not None:
             return self.context.model
-        return known_model(self.model.text) if self.model is not None and not self.model.open else None
+        find = self.context.lookup or known_model
+        return find(self.model.text) if self.model is not None and not self.model.open else None
 
     @property
     def weight_gb(self) -> float | None:
