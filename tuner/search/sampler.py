@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import optuna
 from optuna.samplers import TPESampler
@@ -13,13 +13,21 @@ from optuna.trial import TrialState
 from tuner.domain.engine import EngineConfig
 from tuner.domain.trial import Infeasible
 from tuner.search.ledger import Ledger, distributions
+from tuner.search.observed import Observed
 from tuner.search.spaces import Choice, OpenSpace
+from tuner.search.surrogate import Prior, suggest
+
+Kind = Literal["llmtune", "tpe", "random"]
+Direction = Literal["maximize", "minimize"]
+Screen = Callable[[EngineConfig], Infeasible | None]
 
 _ATTEMPTS = 32
 _STARTUP = 6
 _ENUMERABLE = 50_000
 _DRAWS = 10_000
 _SEEDS = 1 << 32
+_RUNS = "runs"
+_WORSE_THAN_ANY_LIMIT = 1e9
 
 
 class Proposal:
@@ -31,47 +39,94 @@ class Proposal:
         self.ruled_out = ruled_out
 
 
-def propose(
-    ledger: Ledger,
+def propose(*arguments: Any, **named: Any) -> Proposal | None:  # noqa: ANN401  (stands in until callers have switched)
+    """Take `propose_next`'s arguments, or those of the call that this replaces."""
+    if not isinstance(arguments[0], Ledger):
+        return propose_next(*arguments, **named)
+    ledger, space = arguments
+    maximize = ledger.study.direction == optuna.study.StudyDirection.MAXIMIZE
+    seen = [_observed(one) for one in ledger.study.get_trials(deepcopy=False)
+            if one.params and one.state in {TrialState.COMPLETE, TrialState.PRUNED}]
+    return propose_next(space, seen, direction="maximize" if maximize else "minimize", tried=named.pop("seen"), **named)
+
+
+def _observed(trial: optuna.trial.FrozenTrial) -> Observed:
+    violations = dict(trial.constraints)
+    if trial.state is TrialState.PRUNED:
+        return Observed(point=trial.params, state="dropped" if violations.pop(_RUNS, 0) < 0 else "failed")
+    violations.pop(_RUNS, None)
+    return Observed(point=trial.params, state="measured", score=trial.value, violations=violations,
+                    violation=max(violations.values(), default=None))
+
+
+def propose_next(
     space: OpenSpace,
+    seen: Sequence[Observed],
     *,
+    kind: Kind = "llmtune",
+    direction: Direction,
     seed: int,
-    seen: set[str],
-    screen: Callable[[EngineConfig], Infeasible | None],
+    tried: set[str],
+    screen: Screen,
+    prior: Prior | None = None,
     with_ruled_out: bool = True,
 ) -> Proposal | None:
     """Return the next configuration to note or launch, or None when every one was.
 
-    Asks TPE on a copy of the study, so that points which are already known cost nothing and leave no trace; when it
-    keeps naming known points, a random one of the rest is taken. Without `with_ruled_out` only what can be launched
-    is proposed: what cannot work teaches the sampler after a few examples, and a study full of it would be slow.
+    `tried` holds the keys of configurations that are not proposed again; `prior` predicts the logarithm of a score,
+    for llmtune's own sampler. Faults of the machine belong in neither `seen` nor `tried`. Without `with_ruled_out` only
+    what can be launched is proposed: what cannot work teaches the sampler after a few examples.
     """
-    history = ledger.study.get_trials(deepcopy=True, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    inside = [trial for trial in history if trial.params]
-    sampler = TPESampler(seed=(seed * 100_003 + len(seen)) % _SEEDS, multivariate=True, n_startup_trials=_STARTUP)
-    copy = optuna.create_study(direction=_direction(ledger), sampler=sampler)
-    copy.add_trials(inside)
-    for _ in range(_ATTEMPTS):
-        trial = copy.ask(distributions(space))
-        proposal = _new(space, trial.params, seen, screen)
-        if proposal is not None and (with_ruled_out or proposal.ruled_out is None):
-            return proposal
-        copy.tell(trial, state=TrialState.FAIL)
-    for point in _shuffled(space, seed + len(seen)):
-        proposal = _new(space, point, seen, screen)
-        if proposal is not None and (with_ruled_out or proposal.ruled_out is None):
-            return proposal
+    for point in _candidates(space, seen, kind=kind, direction=direction, seed=seed, prior=prior):
+        config = space.config(point)
+        if config.key in tried:
+            continue
+        ruled_out = screen(config)
+        if with_ruled_out or ruled_out is None:
+            return Proposal(point, config, ruled_out)
     return None
 
 
-def _new(
-    space: OpenSpace,
-    point: Mapping[str, Choice],
-    seen: set[str],
-    screen: Callable[[EngineConfig], Infeasible | None],
-) -> Proposal | None:
-    config = space.config(point)
-    return None if config.key in seen else Proposal(dict(point), config, screen(config))
+def _candidates(
+    space: OpenSpace, seen: Sequence[Observed], *, kind: Kind, direction: Direction, seed: int, prior: Prior | None
+) -> Iterator[dict[str, Choice]]:
+    match kind:
+        case "llmtune":
+            yield from suggest(space, seen, direction=direction, seed=seed, prior=prior)
+        case "tpe":
+            yield from _tpe(space, seen, direction, seed)
+            yield from _shuffled(space, seed + len(seen))
+        case "random":
+            yield from _shuffled(space, seed + len(seen))
+
+
+def _tpe(space: OpenSpace, seen: Sequence[Observed], direction: Direction, seed: int) -> Iterator[dict[str, Choice]]:
+    """Yield what multivariate TPE asks for, on a throw-away study: points that are not wanted leave no trace.
+
+    Failures, and runs that were cut off, are violated constraints with the state PRUNED, so that TPE learns from them
+    and never sees a number; it would ignore the state FAIL.
+    """
+    sampler = TPESampler(seed=(seed * 100_003 + len(seen)) % _SEEDS, multivariate=True, n_startup_trials=_STARTUP)
+    study = optuna.create_study(direction=direction, sampler=sampler)
+    known = distributions(space)
+    for one in seen:
+        if one.state == "running" or set(one.point) != set(known):
+            continue
+        measured = one.state == "measured"
+        violations = one.violations or ({"slo": one.violation} if one.violation is not None else {})
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=TrialState.COMPLETE if measured else TrialState.PRUNED,
+                value=one.score if measured else None,
+                params=dict(one.point),
+                distributions=dict(known),
+                constraints={_RUNS: -1.0, **violations} if measured else {_RUNS: _WORSE_THAN_ANY_LIMIT},
+            )
+        )
+    for _ in range(_ATTEMPTS):
+        trial = study.ask(known)
+        yield dict(trial.params)
+        study.tell(trial, state=TrialState.FAIL)
 
 
 def _shuffled(space: OpenSpace, seed: int) -> Iterator[dict[str, Choice]]:
@@ -84,8 +139,3 @@ def _shuffled(space: OpenSpace, seed: int) -> Iterator[dict[str, Choice]]:
         return
     for _ in range(_DRAWS):
         yield {dimension.flag: rng.choice(dimension.values) for dimension in space.dimensions}
-
-
-def _direction(ledger: Ledger) -> Literal["maximize", "minimize"]:
-    maximize = ledger.study.direction == optuna.study.StudyDirection.MAXIMIZE
-    return "maximize" if maximize else "minimize"

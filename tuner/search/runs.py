@@ -1,0 +1,116 @@
+"""Which settings stop a server: learnt from configurations that failed and that ran, as in group testing.
+
+A failed configuration is a pool of suspects: each of its settings, each half-line of a numeric setting ("this many or
+more"), each pair of those, and something unknown. A configuration that ran clears every suspect in it. What is left
+is weighed by loopy belief propagation on the noisy-OR graph (Pearl 1988): a failure that one suspect explains does not
+accuse the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.search.lattice import Array, Lattice, Points
+
+_SINGLE, _HALF_LINE, _PAIR, _UNKNOWN = 0.06, 0.03, 0.002, 0.02
+"""Prior probabilities that a value, a half-line and a pair stop the server, and that something else does."""
+_UNSET_FACTOR = 0.2
+"""What nobody set is seldom the cause."""
+_MEMORY_FACTOR = 4.0
+"""How much likelier half-lines are when the reason speaks of memory."""
+_CLEARED = 0.01
+"""What is left of a suspect's probability after a configuration with it ran: servers also fail by chance."""
+_NEGLIGIBLE = 5e-4
+_ROUNDS = 12
+Box = tuple[tuple[int, int, int], ...]
+"""One or two columns, each with the least and the most rank; a level that is no rank is written -1 - level."""
+
+
+class Suspects:
+    """What may stop a server, and how likely each is to do so."""
+
+    def __init__(self, lattice: Lattice, ran: Points, failed: Points, reasons: Sequence[str]) -> None:
+        self._lattice = lattice
+        self._ran = ran
+        boxes: dict[Box, float] = {}
+        for row, reason in zip(failed, reasons, strict=True):
+            memory = "memory" in reason.lower()
+            for box, chance in self._of(row, memory=memory):
+                boxes[box] = max(chance, boxes.get(box, 0.0))
+        self._boxes = list(boxes)
+        prior: Array = np.array([boxes[box] for box in self._boxes])
+        cleared = self._inside(ran).any(axis=0) if len(ran) and self._boxes else np.zeros(len(prior), dtype=np.bool_)
+        prior[cleared] *= _CLEARED
+        fatal = _posterior(prior, self._inside(failed)) if self._boxes else prior
+        matters = np.flatnonzero(fatal > _NEGLIGIBLE)
+        self._boxes = [self._boxes[place] for place in matters]
+        self._fatal = fatal[matters]
+        self._seen = [
+            np.array([(np.any(ran[:, column] == level) or np.any(failed[:, column] == level)) for level in
+                      range(len(axis.levels))], dtype=np.bool_)
+            for column, axis in enumerate(lattice.axes)
+        ]
+
+    def runs(self, points: Points) -> Array:
+        """Return for each point the probability that its server starts and holds the load."""
+        chance = np.full(len(points), 1 - _UNKNOWN)
+        for column, axis in enumerate(self._lattice.axes):
+            new = ~self._seen[column][points[:, column]]
+            chance *= np.where(new & (points[:, column] != axis.unset), 1 - _SINGLE, 1.0)
+        if not self._boxes:
+            return chance
+        inside = self._inside(points)
+        result: Array = chance * np.exp(inside @ np.log1p(-self._fatal))
+        return result
+
+    def _of(self, row: Points, *, memory: bool) -> list[tuple[Box, float]]:
+        """Return the suspects of one failure."""
+        half_line = _HALF_LINE * (_MEMORY_FACTOR if memory else 1.0)
+        parts: list[list[tuple[tuple[int, int, int], float]]] = []
+        for column, axis in enumerate(self._lattice.axes):
+            level, rank = int(row[column]), int(axis.rank[row[column]])
+            blame = _UNSET_FACTOR if level == axis.unset else 1.0
+            own: list[tuple[tuple[int, int, int], float]] = [((column, -1 - level, -1 - level), _SINGLE * blame)]
+            if rank >= 0:
+                own += [((column, rank, axis.rank.max()), half_line * blame), ((column, 0, rank), _HALF_LINE * blame)]
+            parts.append(own)
+        suspects: list[tuple[Box, float]] = [((box,), prior) for own in parts for box, prior in own]
+        pair = _PAIR * (_MEMORY_FACTOR if memory else 1.0)
+        for first, second in itertools.combinations(parts, 2):
+            blame = (first[0][1] / _SINGLE) * (second[0][1] / _SINGLE)
+            suspects += [((one, other), pair * blame) for one, _ in first for other, _ in second]
+        return suspects
+
+    def _inside(self, points: Points) -> Array:
+        """Return a matrix of zeros and ones: which point holds which suspect."""
+        ranks = np.stack([axis.rank[points[:, column]] for column, axis in enumerate(self._lattice.axes)], axis=1)
+        inside = np.ones((len(points), len(self._boxes)))
+        for part in (0, 1):
+            chosen = [number for number, box in enumerate(self._boxes) if len(box) > part]
+            if not chosen:
+                continue
+            column, least, most = np.array([self._boxes[number][part] for number in chosen]).T
+            by_level = least < 0
+            here = np.where(by_level, -1 - points[:, column], ranks[:, column])
+            inside[:, chosen] *= (here >= least) & (here <= most)
+        return inside
+
+
+def _posterior(prior: Array, member: Array) -> Array:
+    """Return how likely each suspect is fatal, given that every row of `member` holds at least one cause."""
+    odds = np.log(prior) - np.log1p(-prior)
+    mask: NDArray[np.bool_] = member > 0
+    messages = np.zeros_like(member)
+    for _ in range(_ROUNDS):
+        cavity = odds + messages.sum(axis=0) - messages
+        chance = np.where(mask, 1 / (1 + np.exp(-np.clip(cavity, -50, 50))), 0.0)
+        spared = np.log1p(-np.minimum(chance, 1 - 1e-9))
+        others = np.exp(spared.sum(axis=1, keepdims=True) - spared) * (1 - _UNKNOWN)
+        fresh = np.where(mask, -np.log(np.maximum(1 - others, 1e-12)), 0.0)
+        messages = 0.5 * messages + 0.5 * fresh
+    result: Array = 1 / (1 + np.exp(-np.clip(odds + messages.sum(axis=0), -50, 50)))
+    return result
