@@ -22,8 +22,19 @@ def cli_page() -> str:
     """Return docs/cli.md: the help of every command."""
     os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = "100"
     parts = [GENERATED + "# Commands\n", _help([])]
-    parts += [f"## llmtune {command.name}\n\n{_help([str(command.name)])}" for command in app.registered_commands]
+    parts += [f"## llmtune {' '.join(words)}\n\n{_help(words)}" for words in commands()]
     return "\n".join(parts)
+
+
+def commands() -> list[list[str]]:
+    """Return the words of every command, those of groups after their group's own."""
+    found = [[str(command.name)] for command in app.registered_commands]
+    for group in app.registered_groups:
+        inner = group.typer_instance
+        if inner is not None:
+            name = str(inner.info.name)
+            found += [[name], *([name, str(command.name)] for command in inner.registered_commands)]
+    return found
 
 
 def metrics_page() -> str:

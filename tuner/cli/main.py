@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner import __version__
-from tuner.cli import bench, check, emit, explain, models, optimize, plan
+from tuner.cli import bench, check, emit, explain, models, optimize, plan, studies
 from tuner.cli.signals import interruptible
 from tuner.errors import LlmtuneError
 
@@ -29,6 +29,7 @@ app.command("check")(check.check)
 app.command("explain")(explain.explain)
 app.command("plan")(plan.plan)
 app.command("models")(models.models)
+app.add_typer(studies.app)
 
 
 def _version(value: bool) -> None:

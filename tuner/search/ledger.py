@@ -33,7 +33,7 @@ from tuner.errors import StudyError
 from tuner.search.owner import Owner, is_gone, now_s, this_process
 from tuner.search.pulse import SIGN, Pulse
 from tuner.search.spaces import Choice, OpenSpace
-from tuner.search.storage import first_line, open_study, release, take_lock, writing
+from tuner.search.storage import LOCK, first_line, open_study, release, take_lock, writing
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 logging.getLogger("optuna").setLevel(logging.ERROR)
@@ -48,7 +48,6 @@ _WORSE_THAN_ANY_LIMIT = 1e9
 _LOST = "slo"
 _LOST_BY = 0.1
 """Stands for a limit that was out of reach when the trial was dropped, where it is not known by how much."""
-LOCK = "study.lock"
 Purpose = Literal["default", "baseline", "recipe", "search"]
 
 

@@ -20,6 +20,8 @@ from pydantic import ValidationError
 from tuner.errors import OutputError, StudyError
 from tuner.search.owner import Owner, this_process
 
+JOURNAL = "study.journal"
+LOCK = "study.lock"
 LOCK_FILE_SUFFIX = ".lock"
 """What JournalFileBackend adds to the name of the file that it locks."""
 _MOUNTS = Path("/proc/mounts")
@@ -82,26 +84,46 @@ def open_study(
         StudyError: the storage is corrupt, not there, or of a kind that is not installed.
 
     """
-    try:
-        backend = _own_journal(folder / "study.journal") if storage is None else _shared(storage)
+    with _opening(f"the storage of study {name!r}"):
+        backend = _own_journal(folder / JOURNAL) if storage is None else _shared(storage)
         if name in optuna.get_all_study_names(backend):
             study = optuna.load_study(study_name=name, storage=backend)
         else:
             study = optuna.create_study(study_name=name, direction=direction, storage=backend, load_if_exists=True)
         study.get_trials(deepcopy=False)
+        return study
+
+
+def look(source: Path | str) -> list[optuna.Study]:
+    """Return every study of a journal file or of a storage URL, while others may write it; nothing is changed.
+
+    Raises:
+        StudyError: there is no such storage, or it is corrupt, unreachable, or of a kind that is not installed.
+
+    """
+    with _opening(str(source) if isinstance(source, Path) else "the storage"):
+        backend = _to_look_at(source)
+        return [
+            optuna.load_study(study_name=name, storage=backend) for name in optuna.get_all_study_names(backend)
+        ]
+
+
+@contextmanager
+def _opening(what: str) -> Iterator[None]:
+    try:
+        yield
     except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError, AssertionError) as error:
         raise StudyError(
-            f"the storage of study {name!r} is corrupt: {first_line(error)}",
+            f"{what} is corrupt: {first_line(error)}",
             hint="move the study's folder away, or name another study with --study",
         ) from None
     except ImportError as error:
         raise StudyError(
-            f"the storage of study {name!r} cannot be used: {first_line(error)}",
+            f"{what} cannot be used: {first_line(error)}",
             hint="install llmtune[postgres], and write postgresql+psycopg://host/db",
         ) from None
     except unusable() as error:
-        raise StudyError(f"the storage of study {name!r} cannot be used: {first_line(error)}") from None
-    return study
+        raise StudyError(f"{what} cannot be used: {first_line(error)}") from None
 
 
 @contextmanager
@@ -170,6 +192,27 @@ def _shared(url: str) -> BaseStorage:
     if scheme.startswith("sqlite"):
         _refuse_on_network(Path(rest[1:]))
     return _shared_journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
+
+
+def _to_look_at(source: Path | str) -> BaseStorage:
+    if isinstance(source, Path):
+        path = source
+    else:
+        scheme, rest = _parts(source)
+        if scheme.startswith("redis"):
+            return optuna.storages.get_storage(source)
+        if scheme != "journal":
+            if scheme.startswith("sqlite"):
+                _hold_to_exist(Path(rest[1:]))
+            return optuna.storages.RDBStorage(source, skip_table_creation=True)
+        path = Path(rest)
+    _hold_to_exist(path)
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _hold_to_exist(path: Path) -> None:
+    if not path.is_file():
+        raise StudyError(f"there is no storage at {path}", hint="name the one that optimize was given")
 
 
 def _parts(url: str) -> tuple[str, str]:
