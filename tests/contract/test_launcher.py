@@ -337,6 +337,14 @@ class TestReadiness:
         assert server.teardown is not None
         assert server.teardown.clean
 
+    def test_up_d05_healthy_is_not_ready(self, tmp_path: Path):
+        """A server whose /health answers early is ready only when a completion comes."""
+        started = time.monotonic()
+        with ProcessLauncher().start(spec_of("early-health:1.5"), tmp_path) as server:
+            result = become_ready(server, spec_of(), timeout_s=60)
+            assert isinstance(result, Ready)
+            assert time.monotonic() - started > 1.5
+
     def test_phases_are_told_as_the_log_grows(self, tmp_path: Path):
         heard: list[str] = []
         engine = VllmEngine()

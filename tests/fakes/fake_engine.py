@@ -16,6 +16,7 @@ Standard library only. A fault is NAME[:ARGUMENT][@SECONDS after the start]:
     die-after-requests:N end with 1 when the N-th completion is asked for
     wrong-model          /v1/models names another model
     unhealthy            /health answers 503
+    early-health:SECONDS /health answers at once, completions only so long after the start
     no-answer            completions answer 500
     stall                completions never answer
     empty-answer         completions answer without a token
@@ -183,6 +184,9 @@ class Engine:
         if self.asked >= self.faults.number("die-after-requests", float("inf")):
             log_error("vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.")
             leave(1)
+        if time.monotonic() - STARTED < self.faults.number("early-health"):
+            await answer(writer, 503, {"error": {"message": "the model is loading"}})
+            return
         if "stall" in self.faults:
             await asyncio.sleep(1e6)
         if "no-answer" in self.faults:

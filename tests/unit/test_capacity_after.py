@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import plans
-from tuner.capacity.compare import compared
+from tuner.capacity.compare import compared, narrow_cache_ignored
 from tuner.capacity.longest import longest_context
 from tuner.capacity.memory import MemoryPlan, memory_plan
 from tuner.domain.engine import Footprint, StartupFacts
@@ -103,3 +103,24 @@ def test_what_the_engine_did_not_say_is_not_compared() -> None:
     plan = memory_plan(known("llama-3-8b"), footprint(), one(80))
     assert isinstance(plan, MemoryPlan)
     assert compared(plan, StartupFacts()) == ()
+
+
+@pytest.mark.parametrize(
+    ("alias", "kv_dtype", "tokens", "logged", "ignored"),
+    [
+        ("llama-3.1-8b", "fp8", 100_000, 100_000 * 131_072, True), ("llama-3.1-8b", "fp8", 200_000, 100_000 * 131_072, False),
+        ("llama-3.1-8b", None, 100_000, 100_000 * 131_072, False), ("llama-3.1-8b", "fp8", None, GIB, False),
+        ("gemma-3-27b", "fp8", 1000, 100 * GIB, False), ("llama-3.1-8b", "fp8", 225_000, None, True),
+    ],
+    ids=["ignored", "doubled", "not-asked", "not-said", "windows", "bytes-predicted"],
+)  # fmt: skip
+def test_up_b21_a_narrow_cache_that_holds_no_more_tokens(
+    alias: str, kv_dtype: str | None, tokens: int | None, logged: int | None, ignored: bool
+) -> None:
+    asked = footprint(kv_dtype=kv_dtype, kv_bits=8 if kv_dtype else 16, version="0.19.0" if alias == "gemma-3-27b" else "0.8.0", max_sequences=64)
+    plan = memory_plan(known(alias), asked, one(48 if logged is None else 80))
+    assert isinstance(plan, MemoryPlan)
+    said = narrow_cache_ignored(plan, asked, StartupFacts(kv_cache_tokens=tokens, kv_cache_bytes=logged))
+    assert (said is not None) is ignored, (said, plan.available / GIB)
+    if said is not None:
+        assert "--kv-cache-dtype fp8 seems to have no effect" in said

@@ -98,6 +98,7 @@ CASES: list[Any] = [
     ("UP-B27", "run.sh", "vllm serve openai/gpt-oss-120b --tensor-parallel-size 4\n", {"gpu": "rtx4090x4", "version": "0.10.1"}, "sinks-need-kernels", "error", "0.11.0"),
     ("UP-B24", "serve.sh", "vllm serve meta-llama/Llama-3.1-8B-Instruct --no-enable-chunked-prefill --max-num-batched-tokens 8192\n", {"version": "0.24.0"}, "whole-prefill-fits", "error", "131072"),
     ("UP-B26", "compose.yaml", compose(environment="{CUDA_VISIBLE_DEVICES: MIG-377e0049-554c-540b-93c6-d0976f8426cb}", image="vllm/vllm-openai:v0.20.1"), {}, "env-mig", "error", "as device 0"),
+    ("unwatched", "serve.sh", "nohup vllm serve Qwen/Qwen3-8B --host 127.0.0.1 > /tmp/log 2>&1 &\npython bench.py\n", {}, "start-unwatched", "note", "ask /health"),
     ("UP-D01", "k8s.yaml", pod(container="livenessProbe: {httpGet: {path: /health, port: 8000}, initialDelaySeconds: 300}"), {}, "startup-probe", "warning", "add startupProbe"),
     ("UP-D01-large", "k8s.yaml", pod('["meta-llama/Llama-3.1-70B-Instruct"]', container="livenessProbe: {httpGet: {path: /health, port: 8000}, initialDelaySeconds: 120}"), {}, "startup-probe", "error", "kills the server 150 s after its start"),
     ("UP-D02", "k8s.yaml", pod(container="livenessProbe: {httpGet: {path: /health, port: 8000}, initialDelaySeconds: 90}"), {}, "startup-probe", "error", "kills the server"),
@@ -174,6 +175,12 @@ def test_old_advice_gets_its_replacement(name: str, text: str, rule: str, part: 
     ]
 
 
+@pytest.mark.parametrize("end", ["| tee log", ">/dev/null 2>&1 &\nuntil curl -sf localhost:8000/health; do sleep 1; done", "&& echo done", "2> errors"])
+def test_a_server_that_is_seen_and_watched_is_left_alone(end: str) -> None:
+    issues = check("serve.sh", f"vllm serve Qwen/Qwen3-8B --host 127.0.0.1 {end}\n")
+    assert [issue.text for issue in issues if issue.rule in ("log-file", "start-unwatched")] == []
+
+
 def test_python_that_is_right_is_left_alone() -> None:
     text = "llm = LLM('a/b', block_size=16, enforce_eager=False, enable_prefix_caching=True, kv_cache_dtype='fp8')\n# vllm\n"
     assert check("x.py", text, version="0.33.0") == ()
@@ -192,8 +199,8 @@ FILES: dict[str, tuple[str, ...]] = {
     "G14.compose.yaml": ("env-removed 9", "image-floating 3", "gpu-shared 33", "token-unneeded 10"),
     "G15.manifest.yaml": ("image-old 11", "key-twice 19", "service-name-vllm 23", "eager-mode 12", "cache-volume 10"),
     "G17.script.sh": ("env-port 2", "path-home 4", "entrypoint-module 3", "remote-code 5"),
-    "G18.script.sh": ("unified-memory 3", "open-without-key 4", "fp8-kv-has-scales 3"),
-    "G19.script.sh": ("eager-mode 3", "quantization-slow 2"),
+    "G18.script.sh": ("unified-memory 3", "open-without-key 4", "fp8-kv-has-scales 3", "log-file 5"),
+    "G19.script.sh": ("eager-mode 3", "quantization-slow 2", "memory-part 3"),
     "G20.script.sh": ("model-name 2", "open-without-key 2"),
     "G23.compose.yaml": ("image-floating 3", "gpu-count 9", "depends-on 12", "secret-default 6", "shm-missing 2"),
     "G26.compose.yaml": ("host-loopback 2", "port-mismatch 9", "env-unread 7"),

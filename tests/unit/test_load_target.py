@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import pytest
 
 from tuner.errors import UsageError
+from tuner.load.dialects import DIALECTS, Dialect
 from tuner.load.prompts import Request
 from tuner.load.target import Target, parse_target
 
@@ -78,3 +80,14 @@ def test_a_key_that_no_header_can_carry(key: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_target("h:1", "m", api_key=key)
     assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_up_e15_other_engines_get_nothing_that_only_vllm_takes(dialect: Dialect, api: Literal["completions", "chat"]) -> None:
+    """TensorRT-LLM dies of vLLM's default top_k=-1; the common part and what the dialect knows is all that is sent."""
+    target = parse_target("h:1", "m", api=api, ignore_eos=dialect.ignore_eos, extra_body=dialect.extra_body)
+    _, body = parts(target, TEXT)
+    common = {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options", "ignore_eos"}
+    assert set(body) - common == set(dialect.extra_body)
+    assert ("ignore_eos" in body) is dialect.ignore_eos

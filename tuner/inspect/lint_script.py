@@ -37,8 +37,11 @@ def lint_script(read: ReadScript, views: list[View], report: Report) -> None:
     for word in read.script.assigned.get("LD_LIBRARY_PATH", []):
         if "/ollama/" in word.text:
             _borrowed(word, report)
+    lines = {view.line for view in views if view.server.form == "shell"}
     for command in read.script.commands:
         _command(command, bool(views), report)
+        if any(word.line in lines for word in command.words):
+            _unseen(command, views[0].text, report)
 
 
 def _is_strict(command: Command) -> bool:
@@ -100,6 +103,26 @@ def _command(command: Command, starts_server: bool, report: Report) -> None:
     for name, word in command.env.items():
         if name == "LD_LIBRARY_PATH" and "/ollama/" in word.text:
             _borrowed(word, report)
+
+
+def _unseen(command: Command, text: str, report: Report) -> None:
+    """Say where a server's words go that nobody may see, and that nothing waits for a server in the background."""
+    target = command.output
+    if target is not None and not target.text.startswith("/dev/") and "tail -f" not in text:
+        report.note(
+            target.line,
+            "log-file",
+            f"what the server says goes to {target.text} alone: neither the terminal nor a service manager sees it, "
+            "and nothing rotates it",
+            f"2>&1 | tee -a {target.text}, or run it as a unit and read it with journalctl",
+        )
+    if command.background and not re.search(r"/health|/v1/models|^\s*wait\b", text, re.MULTILINE):
+        report.note(
+            command.line,
+            "start-unwatched",
+            "the server is started in the background and nothing waits until it answers",
+            "ask /health in a loop before what needs the server",
+        )
 
 
 def _borrowed(word: Word, report: Report) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from functools import lru_cache
 
 from packaging.version import Version
 
 from tuner.facts.flags import parse_version
 from tuner.inspect.arguments import newest
 from tuner.inspect.issue import Report
+from tuner.inspect.lint_memory import memory_part, memory_share
 from tuner.inspect.view import View, facts
 
 Rule = Callable[[View, Report], None]
@@ -172,40 +172,6 @@ def eager_mode(view: View, report: Report) -> None:
         )
 
 
-def memory_share(view: View, report: Report) -> None:
-    """A share of nearly the whole device leaves no room for what lies outside it."""
-    value = view.arguments.values.get("gpu-memory-utilization")
-    line = view.flag_line("gpu-memory-utilization")
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0.95 <= value <= 1:
-        report.warning(
-            line,
-            "memory-share",
-            f"--gpu-memory-utilization {value:g} leaves {100 * (1 - value):.0f} % of the card for CUDA graphs, "
-            "NCCL and other processes; the start or the first long prompt may run out of memory",
-            "0.90 to 0.94; more KV cache comes cheaper from a smaller --max-num-seqs",
-        )
-    _unified_memory(view, report, value if isinstance(value, float) else None, line)
-
-
-def _unified_memory(view: View, report: Report, value: float | None, line: int) -> None:
-    machine = _unified_machine(view.text) if view.context.hardware is None else None
-    if machine is not None and (value is None or value > 0.8) and "kv-cache-memory-bytes" not in view.arguments.words:
-        share = f"{value:g}" if value is not None else "the default (0.90 or 0.92)"
-        report.warning(
-            line,
-            "unified-memory",
-            f"on {machine} the GPU shares the host's memory: a share of {share} is no bound and can hang the host",
-            "stay at or below 0.75, cap the cache with --kv-cache-memory-bytes, and limit the container's memory",
-        )
-
-
-@lru_cache(maxsize=16)
-def _unified_machine(text: str) -> str | None:
-    """Return the machine with shared memory that a file speaks of."""
-    names = facts()["unified_memory"]
-    return next((name for name in names if re.search(rf"\b{name}\b", text, re.IGNORECASE)), None)
-
-
 def dtypes(view: View, report: Report) -> None:
     """Types that cost twice the memory, or a slower kernel than the checkpoint has."""
     values = view.arguments.values
@@ -326,6 +292,7 @@ RULES: tuple[Rule, ...] = (
     old_module,
     eager_mode,
     memory_share,
+    memory_part,
     dtypes,
     remote_code,
     address,

@@ -30,12 +30,17 @@ class Heredoc:
 
 @dataclass
 class Command:
-    """One simple command: its words, the variables set in front of it, and heredocs that feed it."""
+    """One simple command: its words, the variables set in front of it, and heredocs that feed it.
+
+    `output` is the file that its standard output goes to; `background` whether the shell goes on without it.
+    """
 
     line: int
     words: list[Word]
     env: dict[str, Word]
     heredocs: list[Heredoc] = field(default_factory=list)
+    output: Word | None = None
+    background: bool = False
 
 
 class Script(NamedTuple):
@@ -68,6 +73,7 @@ class _Reader(WordReader):
         self._words: list[Word] = []
         self._waiting: list[tuple[str, bool]] = []
         self._docs: list[Heredoc] = []
+        self._output: Word | None = None
         self._exporting_all = False
         self._depth = 0
 
@@ -101,8 +107,9 @@ class _Reader(WordReader):
         elif char in "<>" or re.match(r"\d*[<>]", self._text[self._at : self._at + 4]) or self._is("&>"):
             self._redirect()
         elif char in ";&|()":
+            alone = char == "&" and not self._is("&&") and self._text[self._at - 1 : self._at] != "&"
             self._at += 1
-            self._flush()
+            self._flush(background=alone)
         else:
             self._next_word()
 
@@ -120,7 +127,9 @@ class _Reader(WordReader):
         while self._at < len(self._text) and self._text[self._at] in " \t":
             self._at += 1
         if self._at < len(self._text) and self._text[self._at] not in "\n;&|":
-            self._word()
+            target = self._word()
+            if target and match and re.fullmatch(r"1?>>?\|?|&>>?", match[0]):
+                self._output = target[0]
 
     def _redirect_in(self) -> None:
         if self._is("<<<"):
@@ -222,7 +231,7 @@ class _Reader(WordReader):
             elif word.text not in _KEYWORDS:
                 return
 
-    def _flush(self, *, keep: bool = False) -> None:
+    def _flush(self, *, keep: bool = False, background: bool = False) -> None:
         if keep:
             return
         self._count_depth()
@@ -241,5 +250,7 @@ class _Reader(WordReader):
             self._exporting_all = True
         if self._words:
             line = self._words[0].line
-            self.commands.append(Command(line, self._words, dict(self._env), self._docs))
-        self._words, self._env, self._docs = [], {}, []
+            self.commands.append(
+                Command(line, self._words, dict(self._env), self._docs, self._output, background=background)
+            )
+        self._words, self._env, self._docs, self._output = [], {}, [], None
