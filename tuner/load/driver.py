@@ -28,6 +28,8 @@ LAG_SAMPLE_S = 0.02
 CONNECT_TIMEOUT_S = 30.0
 SPARE_CONNECTIONS = 4
 HOPELESS_FAILURES = 20
+BOOKED_AT_ONCE = 4
+OLD_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class _Driver:
         self._sessions = by_session(requests)[::-1]
         self._left = len(requests)
         self._flying: dict[Exchange, list[Request]] = {}
+        self._unbooked: list[tuple[Exchange, int]] = []
         self._records: list[RequestRecord] = []
         self._failed = 0
         self._failed_in_a_row = 0
@@ -150,8 +153,12 @@ class _Driver:
         ended_ns = self._end_clock()
         if self._defect is not None:
             raise self._defect
+        self._book_all()
         for exchange in list(self._flying):
+            if exchange.connection is not None:
+                exchange.connection.read_rest()
             exchange.reply.fail(INTERRUPTED, self._stopped or "")
+            del self._flying[exchange]
             self._record(exchange, ended_ns)
         self._report()
         place = {request.id: index for index, request in enumerate(self._requests)}
@@ -207,29 +214,45 @@ class _Driver:
         self._pool.start(exchange)
 
     def _finished(self, exchange: Exchange, now_ns: int) -> None:
-        later = self._flying.get(exchange, [])
-        record = self._record(exchange, now_ns)
-        if record is None:
+        """Let the client go on; what the answer was is written down when there is time."""
+        if exchange not in self._flying:
             return
-        if record.failed:
-            self._failed += 1
-            self._failed_in_a_row += 1
-            if self._failed_in_a_row >= max(HOPELESS_FAILURES, 2 * len(self._plan.clients)):
-                self._end(f"every request fails: {record.error}: {record.detail}")
-        else:
-            self._failed_in_a_row = 0
+        later = self._flying.pop(exchange)
         if later:
             after_ns = now_ns + int(later[0].think_s * 1e9)
             self._loop.call_later(later[0].think_s, self._send, later[0], after_ns, later[1:])
         elif not self._plan.open_loop:
             self._client_is_free(now_ns)
-        if not self._left:
+        self._unbooked.append((exchange, now_ns))
+        if len(self._unbooked) == 1:
+            self._loop.call_soon(self._book)
+
+    def _book(self) -> None:
+        """Write down some of the answers that have ended, and let the event loop look at its sockets in between."""
+        for exchange, now_ns in self._unbooked[:BOOKED_AT_ONCE]:
+            self._note(exchange, now_ns)
+        del self._unbooked[:BOOKED_AT_ONCE]
+        if self._unbooked:
+            self._loop.call_soon(self._book)
+        elif not self._left:
             self._over.set()
 
-    def _record(self, exchange: Exchange, now_ns: int) -> RequestRecord | None:
-        if exchange not in self._flying:
-            return None
-        del self._flying[exchange]
+    def _book_all(self) -> None:
+        for exchange, now_ns in self._unbooked:
+            self._note(exchange, now_ns)
+        self._unbooked.clear()
+
+    def _note(self, exchange: Exchange, now_ns: int) -> None:
+        record = self._record(exchange, now_ns)
+        if not record.failed:
+            self._failed_in_a_row = 0
+            return
+        self._failed += 1
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= max(HOPELESS_FAILURES, 2 * len(self._plan.clients)):
+            self._end(f"every request fails: {record.error}: {record.detail}")
+
+    def _record(self, exchange: Exchange, now_ns: int) -> RequestRecord:
         self._left -= 1
         record = to_record(exchange, now_ns, open_loop=self._plan.open_loop)
         self._tokens += record.output_tokens
@@ -256,15 +279,26 @@ class _Driver:
         while True:
             await asyncio.sleep(TICK_S)
             now = monotonic_ns()
-            for exchange in [late for late in self._flying if now > late.deadline_ns]:
-                exchange.reply.fail("timeout", f"no complete answer within {self._timeout_ns / 1e9:g} s")
-                connection = exchange.connection
-                exchange.finish(now)
-                if connection is not None:
-                    connection.close()
+            old = 0
+            for exchange in list(self._flying):
+                if now > exchange.deadline_ns:
+                    self._give_up(exchange, now)
+                elif old < OLD_AT_ONCE and exchange.connection is not None:
+                    old += exchange.connection.drain_old(now)
             self._report()
             if self._hooks.stop is not None and (why := self._hooks.stop()):
                 self._end(why)
+
+    def _give_up(self, exchange: Exchange, now_ns: int) -> None:
+        connection = exchange.connection
+        if connection is not None:
+            connection.drain()
+        if exchange.finished:
+            return
+        exchange.reply.fail("timeout", f"no complete answer within {self._timeout_ns / 1e9:g} s")
+        exchange.finish(now_ns)
+        if connection is not None:
+            connection.close()
 
     async def _watch_lag(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +14,14 @@ from tuner.load.sse import EventTooLongError, SseParser
 
 CONTENT, BLANK, FINAL_BLANK = 1, 2, 3
 DETAIL_LENGTH = 500
+LONGEST_SIZE_LINE = 10
 BROKEN_FINISH = ("error", "abort")
 ANSWER_KEYS = ("content", "tool_calls", "refusal")
 REASONING_KEYS = ("reasoning_content", "reasoning")
+# Head NUL tail, then any number of: NUL, a chunk's size line, the head, a piece of a JSON string, the tail.
+_match_plain = re.compile(
+    rb'([^\0]*+)\0([^\0]*+)(?:\0[0-9a-fA-F]{1,8}\r\n\1(?!")[^"\\\n\0]*+(?:\\[^\n\0][^"\\\n\0]*+)*+\2)++'
+).fullmatch
 _scan = json.JSONDecoder().decode
 
 
@@ -32,7 +38,7 @@ class Tokens:
 class Reply:
     """Collects the events of one answer. Feed it the body as it comes, then ask for `tokens` and `error`."""
 
-    __slots__ = ("_at", "_counts", "_done", "_error", "_frame", "_kinds", "_sse", "answer_ns", "asked", "body",
+    __slots__ = ("_at", "_counts", "_done", "_error", "_frame", "_kinds", "_lane", "_sse", "answer_ns", "asked", "body",
                  "finish_reason", "input_tokens", "last_usage", "must_fill", "status", "streamed")
 
     def __init__(self, asked: int, *, must_fill: bool) -> None:
@@ -52,6 +58,7 @@ class Reply:
         self._done = False
         self._error: tuple[str, str] | None = None
         self._frame: tuple[bytes, bytes] | None = None
+        self._lane: bytes | None = None
 
     def feed(self, now_ns: int, data: bytes) -> int:
         """Take body bytes that arrived at `now_ns`; return how many events with content they completed."""
@@ -129,6 +136,41 @@ class Reply:
                     continue
             content += self._read(now_ns, payload)
         return content
+
+    def learn_chunk(self, data: bytes) -> bool:
+        """Look at a read that ends where a chunk ends; return whether `skim` may take those that follow."""
+        if self._frame is None or self._sse.open:
+            return False
+        head, tail = self._frame
+        tail += b"\n\n\r\n"
+        start = data.find(b"\r\n", 1, LONGEST_SIZE_LINE) + 2
+        for opening in (b"data: ", b"data:"):
+            if data.startswith(opening + head, start) and data.endswith(tail) and b"\0" not in data:
+                self._lane = opening + head + b"\0" + tail
+        return self._lane is not None
+
+    def skim(self, stamps: Sequence[int], reads: Sequence[bytes], place: int) -> int:
+        """Take reads from `place` on as long as each is one whole HTTP chunk that holds one event with text.
+
+        Such a read differs in its text alone from one that was fully parsed before: the same bytes surround what is,
+        by the grammar of JSON, one string. Returns the place of the first other read.
+        """
+        if self._lane is None or place == len(reads):
+            return place
+        rest = reads[place:]
+        count = len(rest)
+        if not self._all_plain(rest):
+            count -= 1  # often only the last read is another
+            if not count or not self._all_plain(rest[:-1]):
+                count = next((index for index, one in enumerate(rest) if not self._all_plain([one])), count)
+        if count:
+            self._at.extend(stamps[place:place + count])
+            self._kinds.extend(bytes((CONTENT,)) * count)
+            self._counts.extend([0] * count)
+        return place + count
+
+    def _all_plain(self, reads: Sequence[bytes]) -> bool:
+        return _match_plain(b"\0".join((self._lane or b"", *reads))) is not None
 
     def _note(self, now_ns: int, kind: int, count: int) -> None:
         self._at.append(now_ns)
@@ -227,6 +269,10 @@ def count_tokens(
     spread evenly, unless the events brought their own counts. A total below the number of events with text, or above
     what was asked for, cannot be true and is not used.
     """
+    count = len(kinds)
+    alike = usage in (None, count) and count <= asked and kinds.count(CONTENT) == count and not any(counts)
+    if alike and len(set(at_ns)) == count:  # the common case: one token an event, one event a read
+        return Tokens(at_ns, array("q", [1]) * count, count, mismatch=False)
     content = [index for index, kind in enumerate(kinds) if kind == CONTENT]
     own = [counts[index] for index in content]
     if usage is None:

@@ -23,6 +23,11 @@ class SseParser:
         self._rest = b""
         self.error: bytes | None = None
 
+    @property
+    def open(self) -> bool:
+        """Whether an event has begun and not ended."""
+        return bool(self._rest)
+
     def feed(self, data: bytes) -> list[bytes]:
         """Return the data of the events that these bytes complete, in order.
 
