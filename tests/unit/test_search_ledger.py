@@ -95,6 +95,34 @@ def test_dashboards_see_an_ordinary_study(tmp_path: Path) -> None:
     assert study.best_params == {"a": 1, "b": True, "c": 0.5}
 
 
+def test_dashboards_can_tell_which_trials_keep_the_limits(tmp_path: Path) -> None:
+    """optuna-dashboard 0.21 reads constraints in the form that Optuna had before they got names."""
+    with ledger(tmp_path) as book:
+        tried(book, MEASURED, score=1.0, violations={"p95 ttft<=1ms": -0.25, "p95 itl<=1ms": -0.5})
+        tried(book, MEASURED, score=2.0, a=1, violations={"p95 ttft<=1ms": 0.5, "p95 itl<=1ms": -0.5})
+        tried(book, OOM, a=2)
+        tried(book, DROPPED, a=3)
+        tried(book, MACHINE, b=True)
+        plain = [book.study._storage.get_trial_system_attrs(trial._trial_id) for trial in book.study.trials]
+    assert [attributes.get("constraints") for attributes in plain] == [[-0.25], [0.5], [1e9], [-1.0], None]
+
+
+def test_nothing_secret_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attributes of studies and trials can be read by everybody who opens the storage."""
+    for name in ("HF_TOKEN", "VLLM_API_KEY", "PGPASSWORD"):
+        monkeypatch.setenv(name, "hunter2-" + name)
+    spec = plans.study(name="s")
+    book = Ledger.open(name="s", question="q", direction="maximize", folder=tmp_path / "f", spec=spec,
+                       storage=f"journal:///{tmp_path}/shared.journal")
+    with book:
+        tried(book, MEASURED, score=1.0)
+        names = {name for trial in book.study.trials for name in trial.user_attrs}
+        assert set(book.study.user_attrs) == {"question", "spec"}
+    assert names == {"token", "key", "config", "purpose", "owner", "alive", "outcome", "score", "trial"}
+    assert "hunter2" not in (tmp_path / "shared.journal").read_text()
+    assert str(tmp_path) not in (tmp_path / "shared.journal").read_text(), "no path of the machine that has the folder"
+
+
 def test_a_configuration_outside_of_the_space_has_no_parameters(tmp_path: Path) -> None:
     """PT-03: the model must not learn a point that was not the one that ran."""
     outside = plans.config(("other", 7))
@@ -154,10 +182,10 @@ def test_what_was_known_of_a_dropped_trial_is_an_intermediate_value(tmp_path: Pa
         known, lost, by_how_much, endless = book.study.trials
         assert [trial.state for trial in book.study.trials] == [TrialState.PRUNED] * 4
         assert known.intermediate_values == {0: 50.0}
-        assert known.constraints == {"runs": -1.0, "p95 ttft<=1ms": -0.5}
+        assert known.constraints == {"0": -0.5, "runs": -1.0, "p95 ttft<=1ms": -0.5}
         assert (lost.intermediate_values, lost.values) == ({}, None)
         assert max(lost.constraints.values()) > 0, "it lost the SLO, whoever knows by how much"
-        assert by_how_much.constraints == {"runs": -1.0, "p95 ttft<=1ms": 0.7}
+        assert by_how_much.constraints == {"0": 0.7, "runs": -1.0, "p95 ttft<=1ms": 0.7}
         assert endless.intermediate_values == {}
         assert [trial.outcome for trial in book.trials()][:2] == [DROPPED, LOST]
         assert book.trials()[3].outcome == DROPPED.model_copy(update={"bound": None})

@@ -45,6 +45,9 @@ _RUNS = "runs"
 """The constraint that a configuration starts and holds the load."""
 _WORSE_THAN_ANY_LIMIT = 1e9
 """Missed limits are shares of themselves; whatever does not run must rank behind all of them."""
+_UNNAMED, _WORST = "constraints", "0"
+"""Constraints had no names before Optuna 5, and optuna-dashboard reads that form alone: it gets the worst of them, and
+Optuna lists it under this name."""
 _LOST = "slo"
 _LOST_BY = 0.1
 """Stands for a limit that was out of reach when the trial was dropped, where it is not known by how much."""
@@ -305,6 +308,10 @@ def _constrain(live: optuna.trial.Trial, constraints: Mapping[str, float]) -> No
     for name, value in constraints.items():
         if name not in live.constraints:
             live.set_constraint(name, value)
+    if _WORST not in live.constraints:
+        worst = max(constraints.values())
+        trial_id = live._trial_id  # noqa: SLF001  (Optuna itself has left this form)
+        live.storage.set_trial_system_attr(trial_id, _UNNAMED, [worst])
 
 
 def outcome_text(trial: Trial) -> str:
