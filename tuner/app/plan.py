@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner import __version__
+from tuner.app.engine_choice import EngineVerdict, choose
 from tuner.app.plan_ask import PlanAsk, Question, resolve_plan
 from tuner.app.plan_candidates import Candidate, RuledOut, Traffic, candidates
 from tuner.app.plan_evaluate import Band, Evaluated, Predicted, band_of, evaluate
@@ -13,7 +14,7 @@ from tuner.capacity.sizing import Cost, blended_price, break_even_tokens, cost, 
 from tuner.domain.plan import Plan
 from tuner.domain.record import Record
 from tuner.errors import UsageError
-from tuner.facts.prices import price_of
+from tuner.facts.prices import ApiPrice, api_price_of, price_of
 
 _SIMULATED_EACH = 4
 _REQUESTS = 600
@@ -46,9 +47,12 @@ class Option(Record):
     price: str | None
     cost: Cost | None
     cost_n_plus_1: Cost | None
+    reserved: str | None = None
+    """The price with a commitment, where one is known, with its date and source."""
+    cost_reserved: Cost | None = None
     band: Band
     break_even: str | None = None
-    """Against the hosted API whose price was given."""
+    """Against the hosted API whose price was given, or else the cheapest known one of this model."""
     pareto: bool = False
 
 
@@ -69,6 +73,10 @@ class Answer(Record):
     errors: tuple[str, ...]
     unmodelled: tuple[str, ...]
     notes: tuple[str, ...]
+    api_price: str | None = None
+    """Of the hosted API that `break_even` compares with, with date and source."""
+    engines: tuple[EngineVerdict, ...] = ()
+    """Which engine suits the load, where that was asked; best suited first."""
     command: str
 
 
@@ -106,6 +114,7 @@ def make_plan(ask: PlanAsk, study: Plan | None = None) -> Planned:
     options = [_option(question, one, traffic) for one in found]
     order = _order(options)
     front = _front(options)
+    api = _api(question, traffic)
     return Planned(
         question=question,
         found=tuple(found[place] for place in order),
@@ -115,7 +124,10 @@ def make_plan(ask: PlanAsk, study: Plan | None = None) -> Planned:
             headroom=question.headroom,
             options=tuple(options[place].model_copy(update={"pareto": place in front}) for place in order),
             ruled_out=tuple({"gpu": one.gpu, "config": one.label, "reason": one.reason} for one in out),
-            errors=_errors(options), unmodelled=UNMODELLED, notes=_notes(question, options), command=question.command,
+            errors=_errors(options), unmodelled=UNMODELLED, notes=_notes(question, options),
+            api_price=api.text if api else None,
+            engines=choose(question.engines, question.model, found[order[0]], traffic) if question.engines else (),
+            command=question.command,
         ),
     )
 
@@ -140,7 +152,8 @@ def _nothing(question: Question, out: Sequence[RuledOut]) -> str:
 def _option(question: Question, one: Evaluated, traffic: Traffic) -> Option:
     candidate = one.candidate
     band = band_of(candidate.gpu.name, calibration=question.calibration)
-    price = price_of(candidate.gpu.name, question.stated, question.rows)
+    price = price_of(candidate.gpu.name, question.stated, question.rows, question.price_kind)
+    reserved = price_of(candidate.gpu.name, {}, question.rows, "reserved")
     total = one.predicted.output_tokens_per_s * one.replicas
     memory = {term.name: round(term.bytes / 2**30, 2) for term in candidate.memory.terms if term.bytes}
     memory |= {"KV cache": round(candidate.memory.available / 2**30, 2),
@@ -159,6 +172,8 @@ def _option(question: Question, one: Evaluated, traffic: Traffic) -> Option:
         total_output_tokens_per_s=total, enough=one.enough, band=band, price=price.text if price else None,
         cost=own, break_even=_break_even(question, own, traffic),
         cost_n_plus_1=_cost(one, price.usd * spare * candidate.devices, spare) if price else None,
+        reserved=reserved.text if reserved else None,
+        cost_reserved=_cost(one, reserved.usd * one.gpus, one.replicas) if reserved else None,
     )
 
 
@@ -169,11 +184,17 @@ def _cost(one: Evaluated, per_hour: float, replicas: int) -> Cost:
                 tokens_per_s=one.predicted.tokens_per_s * served, used=min(1.0, used))
 
 
+def _api(question: Question, traffic: Traffic) -> ApiPrice | None:
+    share = traffic.prompt / (traffic.prompt + traffic.output)
+    return question.api or api_price_of(question.model.location, question.api_rows, share)
+
+
 def _break_even(question: Question, own: Cost | None, traffic: Traffic) -> str | None:
     """Say from which volume on the GPUs are cheaper than the API, and on which side of it the load is."""
-    if question.api is None or own is None or own.per_million_tokens is None:
+    api_price = _api(question, traffic)
+    if api_price is None or own is None or own.per_million_tokens is None:
         return None
-    price = blended_price(*question.api, traffic.prompt, traffic.output)
+    price = blended_price(api_price.prompt, api_price.answer, traffic.prompt, traffic.output)
     volume = break_even_tokens(own.per_month, price)
     served = own.per_month / own.per_million_tokens * 1e6
     verdict = "cheaper than" if served > volume else "dearer than"
@@ -243,7 +264,8 @@ def _notes(question: Question, options: Sequence[Option]) -> tuple[str, ...]:
                      "fast; vLLM gains from requests that run together (their speed is not predicted here)")
     if any(option.cost is None for option in options):
         missing = sorted({option.gpu for option in options if option.cost is None})
-        notes.append(f"no price of {', '.join(missing)} is known: give it with --price NAME=USD")
+        kind = "reserved price" if question.ask.reserved else "price"
+        notes.append(f"no {kind} of {', '.join(missing)} is known: give it with --price NAME=USD")
     if not any(option.enough for option in options):
         notes.append("no option is enough: loosen the SLO, lower the rate, or name other GPUs")
     return tuple(notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -20,7 +21,17 @@ from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
 from tuner.errors import ModelError, UsageError
 from tuner.facts.flags import newest_version, parse_version
 from tuner.facts.gpus import GpuFacts, gpu_table
-from tuner.facts.prices import Price, gpu_name, known_prices, load_prices, parse_prices
+from tuner.facts.prices import (
+    ApiPrice,
+    Price,
+    gpu_name,
+    known_api_prices,
+    known_prices,
+    load_api_prices,
+    load_prices,
+    parse_prices,
+)
+from tuner.facts.read import data
 
 _RATE = re.compile(r"^(\d+(?:\.\d+)?)\s*(?:/|\s*per\s*)?\s*(s|sec|second|m|min|minute|h|hour|day|d)?$")
 _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0,
@@ -43,6 +54,8 @@ class PlanAsk(Record):
     lossless: bool = False
     from_study: str | None = None
     weights_from: str | None = None
+    reserved: bool = False
+    engines: str | None = None
     engine: str = "vllm"
     engine_version: str | None = None
     seed: int = 0
@@ -66,8 +79,16 @@ class Question:
     version: str
     notes: tuple[str, ...]
     calibration: Calibration | None = None
-    api: tuple[float, float] | None = None
-    """USD of a hosted API for a million prompt tokens and a million answer tokens."""
+    api_rows: tuple[ApiPrice, ...] = ()
+    api: ApiPrice | None = None
+    """The price of a hosted API that was given; without it the cheapest known one of this model counts."""
+    engines: tuple[str, ...] = ()
+    """Between which to choose; none: the question was not asked."""
+
+    @property
+    def price_kind(self) -> str:
+        """Which prices count: without a commitment, or with one."""
+        return "reserved" if self.ask.reserved else "on-demand"
 
     def coefficients(self, gpu: str) -> Coefficients | None:
         """Return calibrated coefficients for the GPU type that was measured, None for the published ones."""
@@ -85,8 +106,11 @@ class Question:
         words += [f"--workload {ask.workload}"]
         words += [f'--slo "{ask.slo}"'] if ask.slo else []
         words += [f"--price {price}" for price in ask.price]
+        words += [f"--prices {Path(ask.prices).name}"] if ask.prices else []
         words += [f"--from-study {Path(ask.from_study).name}"] if ask.from_study else []
         words += ["--lossless"] if ask.lossless else []
+        words += ["--reserved"] if ask.reserved else []
+        words += [f"--engines {ask.engines}"] if ask.engines else []
         words += [f"--api-price {ask.api_price}"] if ask.api_price else []
         words += [f"--headroom {ask.headroom:g}"] if ask.headroom != 0.2 else []
         return " ".join(words)
@@ -123,6 +147,11 @@ def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
         raise UsageError("no GPU is named", hint="say --gpu h100, or several: --gpu h100,h200,l40s")
     version = str(parse_version(ask.engine_version or newest_version(ask.engine)))
     rate, in_flight, notes = _load(ask, workload)
+    stated = parse_prices(ask.price)
+    idle = [name for name in stated if name not in names]
+    if idle:
+        raise UsageError(f"--price is given for {', '.join(idle)}, and the plan is for {', '.join(names)}",
+                         hint="leave that price out, or add the GPU to --gpu")
     calibration = calibrate(study) if study is not None else None
     if calibration is not None:
         refuse_other_model(calibration, model)
@@ -130,13 +159,31 @@ def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
     return Question(
         ask=ask, model=model, gpus=tuple(gpu_table()[name] for name in names), count=ask.gpus, rate=rate,
         in_flight=in_flight, workload=workload, slo=parse_slo(ask.slo) if ask.slo else Slo(),
-        stated=parse_prices(ask.price), rows=load_prices(Path(ask.prices)) if ask.prices else known_prices(),
+        stated=stated, rows=load_prices(Path(ask.prices)) if ask.prices else known_prices(),
+        api_rows=load_api_prices(Path(ask.prices)) if ask.prices else known_api_prices(),
+        engines=parse_engines(ask.engines) if ask.engines else (),
         headroom=ask.headroom, version=version, notes=notes,
         calibration=calibration, api=_api_price(ask.api_price) if ask.api_price else None,
     )
 
 
-def _api_price(text: str) -> tuple[float, float]:
+def parse_engines(text: str) -> tuple[str, ...]:
+    """Read `vllm,trtllm,llama.cpp,ollama`.
+
+    Raises:
+        UsageError: an engine of which nothing is known.
+
+    """
+    known: dict[str, Any] = data("engine_choice.yaml")["engines"]
+    asked = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    strange = [name for name in asked if name not in known]
+    if strange or not asked:
+        raise UsageError(f"--engines {text}: {', '.join(strange) or 'no engine'} is not known",
+                         hint=f"of {','.join(known)}")
+    return asked
+
+
+def _api_price(text: str) -> ApiPrice:
     first, _, second = text.partition("/")
     try:
         found = (float(first), float(second or first))
@@ -145,7 +192,7 @@ def _api_price(text: str) -> tuple[float, float]:
     if not all(0 < price < 1e6 for price in found):
         raise UsageError(f"--api-price {text!r} is not a price",
                          hint="write --api-price 0.20/0.60: USD for a million tokens of prompts and of answers")
-    return found
+    return ApiPrice(model="", prompt=found[0], answer=found[1])
 
 
 def _load(ask: PlanAsk, workload: Workload) -> tuple[float | None, int | None, tuple[str, ...]]:

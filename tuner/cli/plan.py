@@ -34,6 +34,9 @@ def plan(
         str | None,
         typer.Option("--api-price", help="USD of a hosted API for a million tokens, prompt/answer: 0.20/0.60."),
     ] = None,
+    reserved: Annotated[
+        bool, typer.Option("--reserved", help="Rank by prices with a commitment instead of on-demand ones.")
+    ] = False,
     headroom: Annotated[float, typer.Option("--headroom", help="Share of each replica that is kept free.")] = 0.2,
     lossless: Annotated[
         bool, typer.Option("--lossless", help="Leave out FP8 weights and FP8 KV cache that the checkpoint has not.")
@@ -49,6 +52,15 @@ def plan(
         typer.Option("--weights-from", help="Read config.json and the exact sizes of the weights over the network: "
                      "hub, or the https address of the model's folder. HF_TOKEN is used where it is set."),
     ] = None,
+    engines: Annotated[
+        str | None,
+        typer.Option("--engines", help="Which engine suits the load, with reasons: vllm,trtllm,llama.cpp,ollama."),
+    ] = None,
+    refresh_prices: Annotated[
+        Path | None,
+        typer.Option("--refresh-prices", dir_okay=False,
+                     help="Download today's on-demand prices into this file and plan with them (extra `prices`)."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the best option's deployment files there.", file_okay=False)
     ] = None,
@@ -58,9 +70,14 @@ def plan(
     from tuner.app.plan import make_plan
     from tuner.app.plan_ask import PlanAsk
 
+    if refresh_prices is not None:
+        from tuner.app.refresh_prices import refresh
+
+        typer.echo(f"{refresh(refresh_prices)} prices written to {refresh_prices}", err=True)
+        prices = prices or str(refresh_prices)
     ask = PlanAsk(model=model, gpu=gpu, gpus=gpus, rate=rate, workload=workload, slo=slo, price=tuple(price or ()),
                   prices=prices, api_price=api_price, headroom=headroom, lossless=lossless, from_study=from_study,
-                  engine_version=engine_version, weights_from=weights_from)
+                  engine_version=engine_version, weights_from=weights_from, reserved=reserved, engines=engines)
     study = None
     if from_study is not None:
         from tuner.app.plan_files import load_study
@@ -102,8 +119,17 @@ def _show(answer: Answer) -> None:
     console.print("settings of the first: " + " ".join(f"--{flag} {value}" for flag, value in best.settings.items()))
     for option in {option.gpu: option for option in reversed(answer.options)}.values():
         console.print(f"price of {option.gpu}: {option.price or 'not known'}")
+        if option.reserved and option.reserved != option.price and option.cost_reserved:
+            console.print(f"  with a commitment: {option.reserved}, so PREDICTED "
+                          f"${option.cost_reserved.per_month:,.0f} a month")
+    if best.cost and best.capacity_per_replica:
+        console.print(f"PREDICTED use of the first: {best.cost.used:.0%} of what its replicas can serve within the "
+                      "limits; the rest is idle and paid for, in every cost above")
     if best.break_even:
+        console.print(f"price of the hosted API: {answer.api_price}")
         console.print(f"PREDICTED break-even of the first with the API: {best.break_even}")
+    for one in answer.engines:
+        console.print(f"{one.rank}: {one.title}: {'; '.join(one.reasons)}")
     for text in answer.errors:
         console.print(f"PREDICTED, error: {text}")
     for text in answer.notes:

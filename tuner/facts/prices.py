@@ -1,17 +1,24 @@
-"""Example prices of GPUs by the hour: always with date and source, never a guess, replaced by what the user states."""
+"""Example prices of GPU-hours and of hosted APIs: always with date and source, never a guess.
+
+What the user states replaces them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError, field_validator
 
 from tuner.domain.record import Record
 from tuner.errors import UsageError
+from tuner.facts.catalog import model_by_alias
 from tuner.facts.gpus import facts_of, parse_hardware
-from tuner.facts.located import load_document
+from tuner.facts.located import Document, load_document
 from tuner.facts.read import data
+
+KINDS = ("on-demand", "reserved", "spot")
 
 
 class Price(Record):
@@ -37,12 +44,49 @@ class Price(Record):
         return f"${self.usd:g} a GPU-hour ({self.provider}, {self.kind}, example of {self.as_of}; {self.source})"
 
 
-def price_of(gpu: str, stated: Mapping[str, float], rows: Sequence[Price] = ()) -> Price | None:
-    """Return the price of a GPU (its name in gpus.yaml): the stated one, else the cheapest on-demand row, else None."""
+class ApiPrice(Record):
+    """USD of a hosted API for a million tokens of prompts and of answers, and where that is from."""
+
+    model: str
+    prompt: float
+    answer: float
+    provider: str = ""
+    as_of: str = ""
+    source: str = ""
+
+    @field_validator("as_of", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> str:
+        return str(value)
+
+    @property
+    def text(self) -> str:
+        """Both prices, provider and date in one line."""
+        prices = f"${self.prompt:g} a million prompt tokens and ${self.answer:g} a million answer tokens"
+        if not self.source:
+            return f"{prices}, as you said"
+        return f"{prices} ({self.provider or self.model}, example of {self.as_of}; {self.source})"
+
+
+def price_of(
+    gpu: str, stated: Mapping[str, float], rows: Sequence[Price] = (), kind: str = "on-demand"
+) -> Price | None:
+    """Return the price of a GPU (its name in gpus.yaml): the stated one, else the cheapest row of the kind, or None."""
     if gpu in stated:
         return Price(gpu=gpu, usd=stated[gpu])
-    found = [row for row in (rows or known_prices()) if row.gpu == gpu and row.kind != "spot"]
+    found = [row for row in (rows or known_prices()) if row.gpu == gpu and row.kind == kind]
     return min(found, key=lambda row: row.usd, default=None)
+
+
+def api_price_of(model: str, rows: Sequence[ApiPrice], prompt_share: float) -> ApiPrice | None:
+    """Return the cheapest hosted price of a model (its hub id) for a mix with so many prompt tokens, or None."""
+    found = [row for row in rows if (known := model_by_alias(row.model)) is not None and known.location == model]
+    return min(found, key=lambda row: row.prompt * prompt_share + row.answer * (1 - prompt_share), default=None)
+
+
+def known_api_prices() -> tuple[ApiPrice, ...]:
+    """Return the bundled example prices of hosted APIs."""
+    return tuple(ApiPrice(**row) for row in data("prices.yaml")["api_tokens"])
 
 
 def known_prices() -> tuple[Price, ...]:
@@ -58,17 +102,43 @@ def load_prices(path: Path) -> tuple[Price, ...]:
 
     """
     document = load_document(path)
-    rows = document.data.get("gpu_hours") if isinstance(document.data, dict) else None
-    if not isinstance(rows, list):
+    if not isinstance(document.data, dict) or not {"gpu_hours", "api_tokens"} & set(document.data):
         raise document.error((), "a price file has gpu_hours: a list of {gpu, usd, provider, as_of, source}")
     found = []
-    for index, row in enumerate(rows):
+    for index, row in _rows(document, "gpu_hours"):
         try:
             price = Price(**{"kind": "on-demand", **row})
         except (ValidationError, TypeError):
             raise document.error(("gpu_hours", index), "a price has gpu, usd, provider, as_of and source") from None
+        if price.kind not in KINDS:
+            raise document.error(("gpu_hours", index), f"kind is one of {', '.join(KINDS)}")
         found.append(price.model_copy(update={"gpu": gpu_name(price.gpu)}))
     return tuple(found)
+
+
+def load_api_prices(path: Path) -> tuple[ApiPrice, ...]:
+    """Read the hosted prices of a file of the same form as facts/data/prices.yaml; it may have none.
+
+    Raises:
+        SpaceError: it cannot be read or a row is wrong.
+
+    """
+    document = load_document(path)
+    found = []
+    for index, row in _rows(document, "api_tokens"):
+        try:
+            found.append(ApiPrice(**row))
+        except (ValidationError, TypeError):
+            raise document.error(("api_tokens", index),
+                                 "a price has model, prompt, answer, provider, as_of and source") from None
+    return tuple(found)
+
+
+def _rows(document: Document, key: str) -> Iterator[tuple[int, Any]]:
+    rows = document.data.get(key, []) if isinstance(document.data, dict) else []
+    if not isinstance(rows, list):
+        raise document.error((key,), f"{key} is a list")
+    yield from enumerate(rows)
 
 
 def parse_prices(texts: Sequence[str]) -> dict[str, float]:
