@@ -15,7 +15,7 @@ import pytest
 from tuner.app.bench import BenchAsk, bench
 from tuner.app.compare import compare, load_result
 from tuner.app.events import Event
-from tuner.app.resolve import resolve_workload
+from tuner.app.named import resolve_workload
 from tuner.app.served import find_server
 from tuner.cli.main import app  # noqa: F401  (the commands import without their load)
 from tuner.domain.slo import Slo, parse_slo

@@ -11,7 +11,8 @@ from tests.fakes import plans
 from tests.fakes.fake_adapter import make_model
 from tuner.app import resolve as module
 from tuner.app.ask import Ask
-from tuner.app.resolve import Resolved, resolve, resolve_model, resolve_workload
+from tuner.app.named import resolve_model, resolve_workload
+from tuner.app.resolve import Resolved, resolve
 from tuner.domain.hardware import Hardware
 from tuner.domain.study import EngineInstall
 from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop

@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from tuner.app.calibration import Calibration, calibrate, refuse_other_model
-from tuner.app.remote_weights import with_remote_weights
-from tuner.app.resolve import resolve_model, resolve_workload
+from tuner.app.named import resolve_model, resolve_workload
 from tuner.capacity.latency import Coefficients
 from tuner.domain.model import ModelSpec
 from tuner.domain.plan import Plan
@@ -130,6 +129,8 @@ def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
         raise UsageError(f"--headroom {ask.headroom:g} is not a share", hint="0.2 keeps a fifth of each replica free")
     model = resolve_model(ask.model, None)
     if ask.weights_from is not None:
+        from tuner.app.remote_weights import with_remote_weights  # noqa: PLC0415  (an HTTP client, seldom needed)
+
         model = with_remote_weights(model, ask.weights_from)
     missing = [name for name in ("layers", "parameters", "hidden_size") if not getattr(model, name)]
     if missing:

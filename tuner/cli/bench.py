@@ -47,7 +47,7 @@ def bench(
     """Load one running server of any engine with an OpenAI-style API, and print what it did with intervals."""
     from tuner.app.ask import seconds
     from tuner.app.bench import BenchAsk
-    from tuner.app.resolve import resolve_workload
+    from tuner.app.named import resolve_workload
     from tuner.cli.run_bench import run
     from tuner.domain.slo import Slo, parse_slo
     from tuner.domain.workload import ClosedLoop, OpenLoop
