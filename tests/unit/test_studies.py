@@ -291,7 +291,7 @@ def test_a_storage_that_is_not_there_is_not_made(tmp_path: Path, llmtune: Llmtun
 
 def test_a_database_that_holds_no_study_is_left_as_it_is(tmp_path: Path, llmtune: Llmtune) -> None:
     (tmp_path / "a.db").write_bytes(b"")
-    held(llmtune("studies", "list", "--storage", f"sqlite:///{tmp_path}/a.db"), 8, "cannot be used")
+    held(llmtune("studies", "list", "--storage", f"sqlite:///{tmp_path}/a.db"), 8, "no such table")
     assert (tmp_path / "a.db").read_bytes() == b""
 
 

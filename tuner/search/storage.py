@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import optuna
-from optuna.exceptions import OptunaError
+from optuna.exceptions import OptunaError, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from pydantic import ValidationError
@@ -149,8 +149,9 @@ def writing() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, in one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Return what an error says, in one line; of what Optuna wraps, the cause."""
+    told = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ is not None else error
+    return (str(told).splitlines() or [type(told).__name__])[0]
 
 
 def unusable() -> tuple[type[Exception], ...]:
