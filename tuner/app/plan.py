@@ -104,7 +104,8 @@ def make_plan(ask: PlanAsk, study: Plan | None = None) -> Planned:
         fitting, ruled_out = candidates(question, gpu, traffic)
         out += ruled_out
         for one in _chosen(fitting):
-            result = evaluate(question, one, traffic)
+            like = found[-1] if found and found[-1].candidate.gpu == gpu else None
+            result = evaluate(question, one, traffic, like)
             if result.capacity == 0.0 and not question.count:
                 out.append(RuledOut(gpu.name, one.label, f"no rate keeps {question.slo.text or 'up'} on one server"))
             else:

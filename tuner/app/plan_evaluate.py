@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from tuner.app.calibration import Calibration
 from tuner.app.plan_ask import Question
 from tuner.app.plan_candidates import Candidate, Traffic
-from tuner.capacity.jobs import Job, Simulated
+from tuner.capacity.jobs import Bound, Job, Simulated
 from tuner.capacity.simulate import simulate
 from tuner.capacity.sizing import replicas_for
 from tuner.domain.record import Record
@@ -25,6 +26,12 @@ _ROUNDS = 5
 _LEAST, _MOST = 300, 600
 _SETTLED = 0.1
 _KEEPS_UP = 1.6
+_FIRST, _WIDE, _NEAR = 0.65, 1.6, 1.2
+"""Where the search begins, as a share of the closed form's rate; its first steps; those where a neighbour is known."""
+_CLOSE = 1.1
+"""Rates nearer to each other than this are not told apart: far less than the model's error."""
+_UNKNOWN = 0.7
+"""What stands for the distance outside the limits where it was not measured: about a factor of two."""
 _REPLICAS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -77,12 +84,12 @@ class Evaluated:
         return self.replicas * self.candidate.devices
 
 
-def evaluate(question: Question, candidate: Candidate, traffic: Traffic) -> Evaluated:
-    """Simulate a candidate and find its replicas."""
+def evaluate(question: Question, candidate: Candidate, traffic: Traffic, like: Evaluated | None = None) -> Evaluated:
+    """Simulate a candidate and find its replicas; what was found for one `like` it saves time."""
     if question.rate is None:
         return _closed(question, candidate, traffic)
     count = _requests(candidate, traffic)
-    capacity = _capacity(question, candidate, traffic, count)
+    capacity = _capacity(question, candidate, traffic, count, like)
     fixed = question.count // candidate.devices if question.count else None
     replicas = fixed or (replicas_for(question.rate, capacity, question.headroom) if capacity else 1)
     each = question.rate / replicas
@@ -109,15 +116,58 @@ def _requests(candidate: Candidate, traffic: Traffic) -> int:
     return int(min(len(traffic.jobs), max(_LEAST, min(_MOST, 5 * candidate.in_flight))))
 
 
-def _capacity(question: Question, candidate: Candidate, traffic: Traffic, count: int) -> float:
-    """Find the highest rate of one server within the limits, by bisection on the logarithm; zero when there is none."""
-    low, high = 0.0, 1.6 * candidate.rate
-    rate = 0.85 * candidate.rate
+def _capacity(
+    question: Question, candidate: Candidate, traffic: Traffic, count: int, like: Evaluated | None
+) -> float:
+    """Find the highest rate of one server within the limits, to a tenth at most; zero when there is none.
+
+    It begins where the closed form says, as far off as that was for `like`. Once one rate is good and one is bad, each
+    step goes where the limits' logarithms between them cross, kept away from both.
+    """
+    known = like.capacity / like.candidate.rate if like is not None and like.capacity and like.candidate.rate else None
+    rate, wide = (known or _FIRST) * candidate.rate, _NEAR if known else _WIDE
+    low, high, inside, outside = 0.0, math.inf, 0.0, _UNKNOWN
     for _ in range(_ROUNDS):
-        good = _predict(question.slo, candidate, traffic.jobs[:count], rate).meets_slo
-        low, high = (rate, high) if good else (low, rate)
-        rate = (low * high) ** 0.5 if low else high / 2.5
+        worst = _worst(question.slo, candidate, traffic.jobs[:count], rate)
+        if worst <= 0:
+            low, inside = rate, worst
+        else:
+            high, outside = rate, worst
+        if low and high / low < _CLOSE:
+            break
+        if not low:
+            rate, wide = high / wide, _WIDE
+        elif math.isinf(high):
+            rate = low * wide
+        else:
+            share = inside / (inside - outside) if inside < 0 else 0.5
+            rate = low * (high / low) ** min(0.7, max(0.3, share))
     return low
+
+
+def _worst(slo: Slo, candidate: Candidate, jobs: Sequence[Job], pace: float) -> float:
+    """Return ln(value / limit) of the limit that is nearest to its maximum, or furthest above, at this rate.
+
+    A run that breaks a limit on the first token ends as soon as that is certain. A server that cannot keep up, or
+    refuses, is outside whatever the limits say.
+    """
+    bound = _bound(slo, len(jobs))
+    done = simulate(jobs, candidate.engine, candidate.step, pace, bound=bound)
+    if bound is not None and bound.broken:
+        return _UNKNOWN
+    found = summarize(done, slo, jobs, candidate.engine.blocks)
+    ratios = [math.log(max(1e-9, found.limits[limit.text]) / limit.maximum)
+              for limit in slo.limits if limit.metric != "error_rate" and limit.maximum > 0]
+    worst = max(ratios, default=-_UNKNOWN)
+    return min(worst, 0.0) if found.meets_slo else max(worst, _UNKNOWN / 2)
+
+
+def _bound(slo: Slo, requests: int) -> Bound | None:
+    """Return the limit on the first token that is broken soonest, with one request to spare for interpolation."""
+    counted = requests - int(_SETTLED * requests)
+    found = [Bound(limit.maximum / 1e3, int(counted * (1 - limit.percentile / 100)) + 1, int(_SETTLED * requests))
+             for limit in slo.limits if limit.metric == "ttft" and limit.percentile is not None]
+    return min(found, key=lambda bound: bound.ttft_s * bound.may_be_late, default=None)
 
 
 def _predict(slo: Slo, candidate: Candidate, jobs: Sequence[Job], pace: float = 1.0) -> Predicted:
@@ -206,7 +256,8 @@ def _limit(limit: Limit, done: Simulated, samples: dict[str, _Values]) -> float:
 def _spread(values: _Values) -> dict[str, float]:
     if not values.size:
         return {}
-    found = {f"p{percent}": float(np.percentile(values, percent)) for percent in (50, 95, 99)}
+    cuts = np.percentile(values, (50, 95, 99))
+    found = {f"p{percent}": float(cut) for percent, cut in zip((50, 95, 99), cuts, strict=True)}
     return found | {"mean": float(values.mean())}
 
 

@@ -45,6 +45,21 @@ class Engine:
 
 
 @dataclass(slots=True)
+class Bound:
+    """A limit on the time to the first token: of the requests after the first `settled`, so many may be late."""
+
+    ttft_s: float
+    may_be_late: int
+    settled: int = 0
+    late: int = 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether more were late than may be."""
+        return self.late > self.may_be_late
+
+
+@dataclass(slots=True)
 class Simulated:
     """What came out, an entry a request in the order of the jobs; times in seconds. All PREDICTED."""
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tuner.capacity.blocks import Kept, Pool
 from tuner.capacity.host_step import HostStep
-from tuner.capacity.jobs import Engine, Job, Simulated
+from tuner.capacity.jobs import Bound, Engine, Job, Simulated
 from tuner.capacity.latency import StepTime
 
 _BIG = 1 << 60
@@ -31,11 +31,15 @@ class Simulation:
     """One run. The state of requests lies in plain lists, because a step touches few of them."""
 
     def __init__(
-        self, jobs: Sequence[Job], engine: Engine, step: StepTime | HostStep, pace: float = 1.0,
-        stop_s: float = math.inf,
+        self, jobs: Sequence[Job], engine: Engine, step: StepTime | HostStep, pace: float = 1.0, *,
+        stop_s: float = math.inf, bound: Bound | None = None,
     ) -> None:
-        """Prepare a run of `jobs` on one server; they come `pace` times as fast as they say, until `stop_s`."""
+        """Prepare a run of `jobs` on one server; they come `pace` times as fast as they say, until `stop_s`.
+
+        With a `bound` it ends as soon as no more is needed to say that it is broken.
+        """
         self.pace, self.stop_s, self.came = pace, stop_s, 0
+        self.bound = bound
         self.jobs, self.engine, self.step = jobs, engine, step
         count = len(jobs)
         self.arrival, self.first, self.end = [np.nan] * count, [np.nan] * count, [np.nan] * count
@@ -71,8 +75,10 @@ class Simulation:
             if job.at_s is not None:
                 heapq.heappush(self.coming, (job.at_s / self.pace, number))
         while self.now < self.stop_s:
-            self._arrive()
-            self._admit()
+            if self.coming and self.coming[0][0] <= self.now:
+                self._arrive()
+            if self.waiting:
+                self._admit()
             if self.prefill:
                 self._mixed_step()
             elif self.decoding:
@@ -129,9 +135,10 @@ class Simulation:
         self._follow(number)
 
     def _claim(self, blocks: float) -> None:
-        self.pool.free -= blocks
-        self.pool.claimed += blocks
-        self.peak = max(self.peak, self.pool.total - self.pool.free)
+        pool = self.pool
+        pool.free -= blocks
+        pool.claimed += blocks
+        self.peak = max(self.peak, pool.total - pool.free)
 
     def _mixed_step(self) -> None:
         engine = self.engine
@@ -156,16 +163,19 @@ class Simulation:
         seconds = self.step.seconds(self.decoding, self.context, chunk_sum, looked, engine.queries)
         self._advance(1, seconds)
         if finished:
-            self.prefill = [number for number in self.prefill if self.left[number] > 0]
+            self.prefill = self.prefill[len(finished):]  # prompts are computed in order, so the first ones are done
             for number in finished:
                 self._begin(number)
-        self._finish()
+        if self.ending and self.ending[0][0] <= self.count:
+            self._finish()
 
     def _begin(self, number: int) -> None:
         """Give the first token (or the next one after a stop), and decode from here on."""
         job, speed = self.jobs[number], self.engine.tokens_per_step
-        if np.isnan(self.first[number]):
+        if math.isnan(self.first[number]):
             self.first[number] = self.now
+            if self.bound is not None:
+                self._watch(number)
         self.done[number] += 1
         if job.shared and self.engine.prefix_caching:
             self._name(number, job)
@@ -175,6 +185,16 @@ class Simulation:
         self.context += job.prompt + self.done[number]
         steps = -(-(job.output - self.done[number]) // speed) if job.output > self.done[number] else 0
         heapq.heappush(self.ending, (self.count + int(steps), number, self.version[number]))
+
+    def _watch(self, number: int) -> None:
+        """Count a first token that came too late, and end the run when there are more than may be."""
+        bound = self.bound
+        if bound is None or number < bound.settled:
+            return
+        if self.now - self.arrival[number] + self.step.request_s > bound.ttft_s:
+            bound.late += 1
+            if bound.late > bound.may_be_late:
+                self.stop_s = self.now
 
     def _name(self, number: int, job: Job) -> None:
         """Keep the computed beginning under its names; from now on its blocks count apart from the request's own."""
@@ -338,7 +358,11 @@ class Simulation:
 
 
 def simulate(
-    jobs: Sequence[Job], engine: Engine, step: StepTime | HostStep, pace: float = 1.0, stop_s: float = math.inf
+    jobs: Sequence[Job], engine: Engine, step: StepTime | HostStep, pace: float = 1.0, *,
+    stop_s: float = math.inf, bound: Bound | None = None,
 ) -> Simulated:
-    """Run all jobs on one server of these settings, `pace` times as fast as they say, until `stop_s`. PREDICTED."""
-    return Simulation(jobs, engine, step, pace, stop_s).run()
+    """Run all jobs on one server of these settings, `pace` times as fast as they say, until `stop_s`. PREDICTED.
+
+    With a `bound` it also ends when that is broken (`bound.broken` then says so), and the numbers mean nothing.
+    """
+    return Simulation(jobs, engine, step, pace, stop_s=stop_s, bound=bound).run()
