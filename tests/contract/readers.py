@@ -143,7 +143,8 @@ def read_docker_run(files: Files, name: str, plan: Plan, tmp_path: Path) -> None
             options[option].append(words.pop(0))
     assert words.pop(0) == launch.image
     assert words[-2:] == ["--extra", "a b"]
-    assert options.get("--gpus", ["0"]) == [str(launch.devices)]
+    several = plan.sizing.replicas > 1
+    assert options.get("--gpus", ["0"]) == ['"device=0,1"' if several else str(launch.devices)]
     assert ("--ipc" in options) == launch.needs_shared_memory
     assert options.get("--ulimit", []) == [f"{name}={limit}" for name, limit in sorted(launch.ulimits.items())]
     assert options["--publish"] == [f"127.0.0.1:{launch.port}:{launch.port}"]
@@ -168,15 +169,30 @@ def read_compose(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
     done = subprocess.run([BIN / "docker-compose", "-f", path, "config", "--format", "json"],
                           env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    service = json.loads(done.stdout)["services"]["server"]
+    services = json.loads(done.stdout)["services"]
+    names = ["server", *(f"server-{index}" for index in range(1, plan.sizing.replicas))]
+    assert list(services) == names
+    for index, service in enumerate(services.values()):
+        read_service(service, index, plan, env, tmp_path)
+    held = [number for service in services.values() for number in reserved(service).get("device_ids", [])]
+    assert len(held) == len(set(held)) == (plan.launch.devices * len(names) if len(names) > 1 else 0)
+
+
+def reserved(service: Mapping[str, Any]) -> Mapping[str, Any]:
+    devices = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [{}])
+    assert len(devices) == 1
+    return devices[0]
+
+
+def read_service(service: dict[str, Any], index: int, plan: Plan, env: Mapping[str, str], tmp_path: Path) -> None:
     launch = plan.launch
     assert service["image"] == launch.image
     assert [(port["host_ip"], port["published"], port["target"]) for port in service["ports"]] == [
-        ("127.0.0.1", str(launch.port), launch.port)]
+        ("127.0.0.1", str(launch.port + index), launch.port)]
     assert service.get("ulimits", {}) == launch.ulimits
     assert service.get("ipc") == ("host" if launch.needs_shared_memory else None)
-    devices = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
-    assert sum(device["count"] for device in devices) == launch.devices
+    device = reserved(service)
+    assert device.get("count", 0) + len(device.get("device_ids", [])) == launch.devices
     if launch.model_is_local:
         mount = service["volumes"].pop(0)
         assert (mount["source"].replace("$$", "$"), mount["read_only"]) == (env["MODEL_DIR"], True)
@@ -295,11 +311,13 @@ def read_workload(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
         for item in container.get("env", []):
             assert set(item) == {"name", "valueFrom"}
             assert item["name"] in (*launch.secret_env, "HF_TOKEN")
-    data = yaml.safe_load(files["k8s/configmap-env.yaml"])["data"] if "k8s/configmap-env.yaml" in files else {}
+    folder = name.partition("/")[0]
+    environment = f"{folder}/configmap-env.yaml"
+    data = yaml.safe_load(files[environment])["data"] if environment in files else {}
     assert data == launch.env
     for file in launch.files:
         if file.mark in launch.arguments:
-            text = yaml.safe_load(files["k8s/configmap.yaml"])["data"][file.name]
+            text = yaml.safe_load(files[f"{folder}/configmap.yaml"])["data"][file.name]
             assert yaml.safe_load(text) == yaml.safe_load(file.text)
 
 
@@ -390,14 +408,17 @@ def read_sbatch(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "serve.sh").write_text(files["slurm/serve.sh"])
     (tmp_path / "serve.sh").chmod(0o755)
     env = variables(plan, tmp_path)
-    env |= {program_variable(launch): str(stand_in(tmp_path)), "PORT": "1234", "VLLM_PORT": "5", "SLURM_NODEID": "1",
+    env |= {program_variable(launch): str(stand_in(tmp_path)), "PORT": "1234", "VLLM_PORT": "5", "SLURM_NODEID": "1", "SLURM_LOCALID": "1",
             "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_SUBMIT_DIR": str(tmp_path), "PATH": f"{tools}:{env['PATH']}"}
     said = run(files[name], env, tmp_path)
     argv = [PurePath(launch.program[0]).name, *said["argv"]]
-    assert argv == wanted(launch, host="0.0.0.0", port=1234, model=env["MODEL_DIR"], folder=str(tmp_path), node=(1, "n1"))
+    several = plan.sizing.replicas > 1
+    assert said["env"].get("CUDA_VISIBLE_DEVICES") == ("2,3" if several else None)
+    assert argv == wanted(launch, host="0.0.0.0", port=1235 if several else 1234, model=env["MODEL_DIR"], folder=str(tmp_path), node=(1, "n1"))
     assert "VLLM_PORT" not in said["env"] or plan.config.engine != "vllm"
     options = dict(line.removeprefix("#SBATCH --").partition("=")[::2] for line in files[name].splitlines() if line.startswith("#SBATCH"))
-    assert int(options["nodes"]) * int(options.get("gpus-per-node", 0)) == launch.devices
+    assert int(options["nodes"]) * int(options.get("gpus-per-node", 0)) == launch.devices * plan.sizing.replicas
+    assert int(options["ntasks-per-node"]) == plan.sizing.replicas
     same_env(said["env"], launch)
 
 
@@ -409,6 +430,8 @@ READERS: dict[str, Callable[[Files, str, Plan, Path], None]] = {
     "vllm/start.sh": read_vllm_start,
     "k8s/deployment.yaml": read_workload,
     "k8s/leaderworkerset.yaml": read_workload,
+    "k8s-hpa/deployment.yaml": read_workload,
+    "k8s-hpa/leaderworkerset.yaml": read_workload,
     "llm-d/patch-vllm.yaml": read_patch,
     "kserve.yaml": read_kserve,
     "production-stack/values.yaml": read_values,

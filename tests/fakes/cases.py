@@ -6,12 +6,13 @@ from typing import Any
 
 from tests.fakes.plans import CASES as BASE
 from tests.fakes.plans import arm, config, estimate, gpu_plan, hub_model, make_plan, study, trtllm_plan
-from tuner.domain.engine import EngineConfig, Setting
+from tuner.domain.engine import EngineConfig, Setting, StartupFacts
 from tuner.domain.hardware import Gpu, Hardware
 from tuner.domain.model import ModelSpec
-from tuner.domain.plan import Change, Plan, Sizing, Verdict
+from tuner.domain.plan import Change, Importance, NoiseFloor, Plan, Sizing, Soak, TrialRow, Verdict
 from tuner.domain.slo import parse_slo
 from tuner.domain.study import EngineInstall
+from tuner.domain.trial import FailureKind, LoadPoint
 from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Sessions, Workload
 from tuner.engines import ENGINES
 from tuner.output.emitters import ALWAYS, DEFAULT_TARGETS, EMITTERS
@@ -161,6 +162,75 @@ def trtllm_watched() -> Plan:
     })
 
 
+def swept(best: float, base_ms: float) -> tuple[LoadPoint, ...]:
+    """Load levels of a server that saturates at `best` tokens/s, whose TTFT starts at `base_ms`."""
+    found = []
+    for clients in (1, 2, 4, 8, 16, 24, 32):
+        ttft = base_ms * (1 + (clients / 12) ** 2.5)
+        found.append(LoadPoint(
+            clients=clients, in_flight=0.96 * clients, requests=40 * clients, meets_slo=ttft <= 500,
+            output_tokens_per_s=estimate(round(best * clients / (clients + 9), 1), 0.03, 40),
+            requests_per_s=estimate(round(best * clients / (clients + 9) / 128, 3), 0.03, 40),
+            p95_ttft_ms=estimate(round(ttft, 1), 0.1, 40), p95_itl_ms=estimate(16.0 + clients, 0.04, 40),
+            limits={"p95 ttft<=500ms": estimate(round(ttft, 1), 0.1, 40), "p99 itl<=80ms": estimate(20.0 + clients, 0.05, 40)},
+            note="ended early: the SLO is out of reach" if clients == 32 else ""))
+    return tuple(found)
+
+
+def searched(best: EngineConfig) -> tuple[TrialRow, ...]:
+    """A search over three settings with every kind of outcome, by two objectives."""
+    rows = []
+    for number, (seqs, batched, outcome, score, ttft, front) in enumerate((
+        (None, None, "measured", 2100.0, 310.0, False), (16, 2048, "measured", 1500.0, 140.0, True),
+        (256, 16384, "dropped", None, None, False), (64, 8192, "measured", 2900.0, 330.0, True),
+        (64, 16384, "missed", 3050.0, 720.0, False), (512, 8192, "infeasible", None, None, False),
+        (128, 8192, "measured", 3200.0, 410.0, True), (128, 65536, "failed", None, None, False),
+        (32, 8192, "measured", 2300.0, 240.0, True), (32, 2048, "measured", 1900.0, 260.0, False),
+        (128, 2048, "dropped", None, None, False), (96, 8192, "measured", 3080.0, 365.0, True),
+    )):
+        settings = {} if seqs is None else {"max-num-seqs": str(seqs), "max-num-batched-tokens": str(batched)}
+        measured = score is not None
+        rows.append(TrialRow(
+            number=number, purpose="search" if number else "default", settings=settings,
+            key=best.key if number == 6 else config(*settings.items()).key,
+            outcome="measured" if measured else outcome, failure=FailureKind.OUT_OF_MEMORY if outcome == "failed" else None,
+            reason={"dropped": "p95 ttft<=500ms is out of reach: at least 812 ms after 120 requests",
+                    "infeasible": "needs 94.1 GiB of 79.3 GiB a device", "failed": "torch.OutOfMemoryError: CUDA out of memory",
+                    }.get(outcome, ""),
+            score=estimate(score, 0.03) if score else None, meets_slo=outcome != "missed" if measured else None,
+            start_s=None if outcome == "infeasible" else 92.0 + number, own_s=None if outcome == "infeasible" else 0.4,
+            seconds={"infeasible": None, "failed": 60.0, "dropped": 150.0}.get(outcome, 260.0 + 2 * number),
+            values={"output_tokens_per_s": estimate(score, 0.03), "p95_ttft": estimate(ttft, 0.08)} if score and ttft else {},
+            on_front=front, predicted=estimate(round((score or 2500.0) * (1.1 if number % 2 else 0.93), 1), 0.15) if number > 1 else None))
+    return tuple(rows)
+
+
+def replicas() -> Plan:
+    """Four servers of two GPUs on one machine, found by a search with every kind of outcome, by two objectives."""
+    plan = vllm_plan(
+        "replicas", open_model("Qwen/Qwen2.5-32B-Instruct", 32.8e9, weight_bytes=65_500_000_000, revision="5ede1c97bbab6ce5cda5812749b4c0bdf79b18dd"),
+        gpus(*A100[:2], 8, A100[2]), {"tensor-parallel-size": 2, "max-num-seqs": 128, "max-num-batched-tokens": 8192},
+        sizing=Sizing(start_s=97.0, start_n=9, peak_memory_bytes=11 * GIB, replicas=4, knee_in_flight=15.4),
+        workload=Workload(name="chat", input_tokens=Fixed(tokens=512), output_tokens=Fixed(tokens=128),
+                          arrivals=ClosedLoop(concurrency=64), requests=1280),
+        verdict=Verdict(kind="winner", reference="default", text="52% more output tokens/s than the default [47%, 57%]"),
+        startup=StartupFacts(kv_cache_tokens=151_000, kv_cache_bytes=37 * GIB, weight_bytes=31 * GIB, graph_bytes=GIB,
+                             attention_backend="FLASH_ATTN"),
+        importances=(Importance(flag="max-num-seqs", share=0.62), Importance(flag="max-num-batched-tokens", share=0.24)),
+        noise=NoiseFloor(share=0.031, boots=5, rounds=3),
+        soak=Soak(seconds=1800, requests=21_400, failed=0, throughput_change=-0.012, p95_ttft_change=0.034,
+                  memory_growth_bytes=41 << 20, preemptions=0, fill_tokens=32_767),
+    )
+    first, second = plan.arms
+    return plan.model_copy(update={
+        "study": plan.study.model_copy(update={"also": ("p95_ttft",)}),
+        "trials": searched(plan.config),
+        "arms": (first.model_copy(update={"levels": swept(650.0, 190.0), "score": estimate(2110.0, 0.02)}),
+                 second.model_copy(update={"levels": swept(980.0, 120.0), "replicas": 4, "score": estimate(3210.0, 0.02),
+                                           "ratio": estimate(1.52, 0.03)})),
+    })
+
+
 def everything(build: Any) -> Plan:
     """Build the same plan under another study name, for a bundle in every format."""
     plan = build()
@@ -172,6 +242,7 @@ EVERY_FORMAT = {
     "h100-moe": mixture,
     "h100x2-speculative": speculative,
     "l4-switched-off": switched_off,
+    "a100x8-replicas": replicas,
     "a100x2-digest-api-key": private_registry,
     "cpu-hub": hub_cpu,
     "a100x4-data-parallel": data_parallel,

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.fakes.cases import EVERY_FORMAT, data_parallel, speculative, switched_off
+from tests.fakes.cases import EVERY_FORMAT, data_parallel, replicas, speculative, switched_off
 from tests.fakes.plans import make_plan, predicted_plan
 from tuner.facts.signals import signals
 from tuner.output.autoscale import in_flight_query, plan_signals, requests_per_s, threshold
 from tuner.output.rules import per_replica
+from tuner.output.scalers import adapter_values
 
 pytestmark = pytest.mark.golden
 
@@ -73,10 +74,55 @@ def test_no_ratio_is_averaged_over_replicas(scaled):
 
 
 def test_nothing_scales_on_cpu_gpu_or_memory():
+    """vLLM's example chart scales on CPU utilisation, which says nothing of a GPU server."""
+    seen = 0
     for path in EVERYTHING:
         document = yaml.safe_load(path.read_text())
-        assert not (isinstance(document, dict) and document.get("kind") == "HorizontalPodAutoscaler")
+        if isinstance(document, dict) and document.get("kind") == "HorizontalPodAutoscaler":
+            seen += 1
+            assert [metric["type"] for metric in document["spec"]["metrics"]] == ["External"]
         assert "DCGM" not in path.read_text()
+    assert seen >= 8
+
+
+def test_the_pod_autoscaler_asks_the_same_question_as_keda():
+    """One external metric, AverageValue, the same threshold and query; its name has no colon and is nobody else's."""
+    names = []
+    for path in sorted(HERE.glob("*/deploy/k8s-hpa/horizontalpodautoscaler.yaml")):
+        spec = yaml.safe_load(path.read_text())["spec"]
+        keda = yaml.safe_load((path.parents[1] / "k8s/scaledobject.yaml").read_text())["spec"]
+        [rule] = yaml.safe_load((path.parent / "prometheus-adapter/values.yaml").read_text())["rules"]["external"]
+        metric, trigger = spec["metrics"][0]["external"], keda["triggers"][0]
+        assert metric["target"] == {"type": "AverageValue", "averageValue": trigger["metadata"]["threshold"]}
+        assert metric["metric"]["name"] == rule["name"]["as"]
+        assert re.fullmatch(r"llmtune_in_flight_[a-z0-9_]+", rule["name"]["as"])
+        assert rule["metricsQuery"].count("<<") == rule["metricsQuery"].count("<<.LabelMatchers>>") == 2
+        asked = re.sub(r'namespace="[^"]*"', "<<.LabelMatchers>>", trigger["metadata"]["query"])
+        assert rule["metricsQuery"] == asked.replace("\\u003c", "\\x3c")
+        assert spec["scaleTargetRef"] == keda["scaleTargetRef"]
+        assert spec["behavior"] == keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        assert (spec["minReplicas"], spec["maxReplicas"]) == (keda["minReplicaCount"], keda["maxReplicaCount"])
+        assert not (path.parent / "scaledobject.yaml").exists()
+        names.append(rule["name"]["as"])
+    assert len(names) >= 8
+
+
+def test_a_name_cannot_begin_a_template_of_the_adapter():
+    plan = speculative()
+    nasty = plan.model_copy(update={"launch": plan.launch.model_copy(update={"served_name": 'a<<.X>>"b'})})
+    _, values = adapter_values(nasty)
+    [rule] = values["rules"]["external"]
+    assert "<" not in rule["seriesQuery"]
+    assert rule["metricsQuery"].replace("<<.LabelMatchers>>", "").count("<") == 0
+    assert "a\\x3c\\x3c.X>>" in rule["metricsQuery"]
+
+
+def test_the_threshold_of_several_replicas_is_that_of_one():
+    many = replicas()
+    without = many.model_copy(update={"sizing": many.sizing.model_copy(update={"knee_in_flight": None})})
+    assert threshold(many).in_flight == 12
+    assert threshold(without).in_flight == 12
+    assert "64 clients over 4 replicas" in threshold(without).why
 
 
 def test_scaling_down_waits_longer_than_a_start(scaled):
@@ -162,8 +208,11 @@ def test_queries_give_one_series_with_the_right_sum(tmp_path):
         series += [{"series": f"{found.running}{{{labels}}}", "values": f"{running}x40"},
                    {"series": f"{found.waiting}{{{labels}}}", "values": f"{waiting}x40"}]
     ours = in_flight_query(plan, found, 'namespace="a"')
+    [rule] = adapter_values(plan)[1]["rules"]["external"]
+    through_the_adapter = rule["metricsQuery"].replace("<<.LabelMatchers>>", 'namespace="a"')
     expectations = [
         {"expr": ours, "eval_time": "5m", "exp_samples": [{"labels": "{}", "value": 66}]},
+        {"expr": through_the_adapter, "eval_time": "5m", "exp_samples": [{"labels": "{}", "value": 66}]},
         {"expr": per_replica(plan, found), "eval_time": "5m", "exp_samples": [{"labels": "{}", "value": (566) / 3}]},
     ]
     rules = HERE / "h100x2-speculative/deploy/monitoring/rules.yaml"

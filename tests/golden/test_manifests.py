@@ -69,9 +69,10 @@ def test_kubernetes_objects_fit_the_schemas(case):
             kubernetes_validate.validate(document, KUBERNETES, strict=True)
 
 
-def test_objects_find_each_other(case):
+@pytest.mark.parametrize("folder", ["k8s", "k8s-hpa"])
+def test_objects_find_each_other(case, folder):
     """What no schema sees: selectors, volumes, claims, ConfigMaps, probe ports, scale targets."""
-    found = [document for _, document in documents(case, "k8s") if document["kind"] != "Kustomization"]
+    found = [document for _, document in documents(case, folder) if document.get("kind", "Kustomization") != "Kustomization"]
     if not found:
         return
     names = {(document["kind"], document["metadata"]["name"]) for document in found}
@@ -104,14 +105,23 @@ def test_objects_find_each_other(case):
         target = document["spec"]["scaleTargetRef"]
         assert (target["kind"], target["name"]) in names
         assert document["spec"]["minReplicaCount"] <= document["spec"]["maxReplicaCount"]
+    for document in by_kind.get("HorizontalPodAutoscaler", []):
+        target = document["spec"]["scaleTargetRef"]
+        assert (target["kind"], target["name"]) in names
+        assert document["spec"]["minReplicas"] <= document["spec"]["maxReplicas"]
+    scalers = by_kind.get("ScaledObject", []) + by_kind.get("HorizontalPodAutoscaler", [])
+    assert len(scalers) <= 1
+    assert bool(scalers) == all("replicas" not in document["spec"] for kind in ("Deployment", "LeaderWorkerSet")
+                                for document in by_kind.get(kind, []))
 
 
-def test_the_kustomization_names_every_file_beside_it(case):
-    folder = case / "deploy/k8s"
+@pytest.mark.parametrize("name", ["k8s", "k8s-hpa"])
+def test_the_kustomization_names_every_file_beside_it(case, name):
+    folder = case / "deploy" / name
     if not folder.exists():
         return
     listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-    assert sorted(listed) == sorted(path.name for path in folder.iterdir() if path.name != "kustomization.yaml")
+    assert sorted(listed) == sorted(path.name for path in folder.glob("*.yaml") if path.name != "kustomization.yaml")
     if shutil.which("kubectl"):
         done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")

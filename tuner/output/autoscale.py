@@ -26,6 +26,11 @@ class Threshold(NamedTuple):
     why: str
 
 
+def most_replicas(plan: Plan) -> int:
+    """Return the upper bound of an autoscaler, which is not measured: some times what fills the machine."""
+    return MAX_REPLICAS * plan.sizing.replicas
+
+
 def plan_signals(plan: Plan) -> Signals | None:
     """Return the metric names of the plan's server; None when it shows none that are known."""
     return signals(plan.config.engine, plan.config.version, plan.launch.metrics_path)
@@ -51,22 +56,23 @@ def threshold(plan: Plan) -> Threshold | None:
     kept = arm.meets_slo if arm is not None else bool(row and row.meets_slo)
     if not kept:
         return None
-    arrivals = plan.study.workload.arrivals
-    return _from_arrivals(arrivals, arm)
+    return _from_arrivals(plan.study.workload.arrivals, arm, plan.sizing.replicas)
 
 
-def _from_arrivals(arrivals: Arrivals, arm: Arm | None) -> Threshold | None:
+def _from_arrivals(arrivals: Arrivals, arm: Arm | None, replicas: int) -> Threshold | None:
+    """Return the threshold of one replica, which was measured under its share of the load."""
+    share = f" over {replicas} replicas" if replicas > 1 else ""
     no_sweep = "the only load that was measured and kept the SLO; `llmtune bench --sweep` finds the highest"
     match arrivals:
         case ClosedLoop():
-            return _of(arrivals.concurrency, f"{arrivals.concurrency} clients, {no_sweep}")
+            return _of(arrivals.concurrency / replicas, f"{arrivals.concurrency} clients{share}, {no_sweep}")
         case Sessions():
-            return _of(arrivals.users, f"{arrivals.users} users, {no_sweep}")
+            return _of(arrivals.users / replicas, f"{arrivals.users} users{share}, {no_sweep}")
         case OpenLoop():
             latency_s = _mean_latency_s(arm)
-            found = arrivals.rate_per_s * (latency_s or 0)
+            found = arrivals.rate_per_s / replicas * (latency_s or 0)
             return None if latency_s is None else _of(
-                found, f"{arrivals.rate_per_s:g} requests/s x {latency_s:.3g} s mean latency "
+                found, f"{arrivals.rate_per_s:g} requests/s{share} x {latency_s:.3g} s mean latency "
                 f"= {found:.3g} in flight (Little's law), {no_sweep}")
         case _:
             return None

@@ -35,8 +35,11 @@ class ComposeEmitter:
 
 def document(box: Container) -> dict[str, Any]:
     """Return the compose document of a container."""
-    result: dict[str, Any] = {"name": box.name, "services": {"server": _service(box)}}
-    volumes: dict[str, Any] = {_ENGINE_VOLUME: {"name": box.engine_cache[0]}}
+    services = {_numbered("server", index): _service(box, index) for index in range(box.replicas)}
+    result: dict[str, Any] = {"name": box.name, "services": services}
+    volumes: dict[str, Any] = {
+        _numbered(_ENGINE_VOLUME, index): {"name": _numbered(box.engine_cache[0], index)}
+        for index in range(box.replicas)}
     if box.hub_cache:
         volumes = {_HUB_VOLUME: {"name": f"llmtune-{_HUB_VOLUME}"}, **volumes}
     result["volumes"] = volumes
@@ -55,7 +58,12 @@ def unescape(text: str) -> str:
     return text.replace("$$", "$")
 
 
-def _service(box: Container) -> dict[str, Any]:
+def _numbered(name: str, index: int) -> str:
+    """Return the name of the first replica as it is, and those of the others with their number."""
+    return f"{name}-{index}" if index else name
+
+
+def _service(box: Container, index: int) -> dict[str, Any]:
     service: dict[str, Any] = {"image": escape(box.image)}
     if box.entrypoint:
         service["entrypoint"] = [escape(word) for word in box.entrypoint]
@@ -68,14 +76,18 @@ def _service(box: Container) -> dict[str, Any]:
         service["environment"] = environment
     if box.hub_token:
         service["secrets"] = ["hf_token"]
-    service["ports"] = [f"${{LLMTUNE_BIND:-127.0.0.1}}:${{LLMTUNE_PORT:-{box.port}}}:{box.port}"]
-    service["volumes"] = _mounts(box)
+    variable = f"LLMTUNE_PORT_{index}" if index else "LLMTUNE_PORT"
+    service["ports"] = [f"${{LLMTUNE_BIND:-127.0.0.1}}:${{{variable}:-{box.port + index}}}:{box.port}"]
+    service["volumes"] = _mounts(box, index)
     if box.shared_memory:
         service["ipc"] = "host"
     if box.ulimits:
         service["ulimits"] = box.ulimits
     if box.devices:
-        reserved = {"driver": "nvidia", "count": box.devices, "capabilities": ["gpu"]}
+        first = index * box.devices
+        which: dict[str, Any] = {"count": box.devices} if box.replicas == 1 else {
+            "device_ids": [str(number) for number in range(first, first + box.devices)]}
+        reserved = {"driver": "nvidia", **which, "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [reserved]}}}
     service["healthcheck"] = {
         "test": ["CMD", "curl", "-f", "-sS", escape(box.health_url)],
@@ -89,7 +101,7 @@ def _service(box: Container) -> dict[str, Any]:
     return service
 
 
-def _mounts(box: Container) -> list[Any]:
+def _mounts(box: Container, index: int) -> list[Any]:
     mounts: list[Any] = []
     if box.model_target:
         source = "${MODEL_DIR:?set MODEL_DIR to the directory of the model}"
@@ -98,7 +110,7 @@ def _mounts(box: Container) -> list[Any]:
         mounts.append({"type": "bind", "source": f"./{name}", "target": target, "read_only": True})
     if box.hub_cache:
         mounts.append(f"${{LLMTUNE_HF_CACHE:-{_HUB_VOLUME}}}:{box.hub_cache}")
-    mounts.append(f"{_ENGINE_VOLUME}:{box.engine_cache[1]}")
+    mounts.append(f"{_numbered(_ENGINE_VOLUME, index)}:{box.engine_cache[1]}")
     return mounts
 
 
@@ -108,4 +120,8 @@ def _usage(box: Container) -> tuple[str, ...]:
         lines.append("Variables: copy .env.example to .env and fill it in. Changes belong in compose.override.yaml.")
     else:
         lines.append("Variables: see .env.example. Changes belong in compose.override.yaml.")
+    if box.replicas > 1:
+        last = box.replicas - 1
+        lines.append(f"{box.replicas} servers with GPUs and ports of their own, {box.port} to {box.port + last}, or "
+                     f"LLMTUNE_PORT, LLMTUNE_PORT_1 to LLMTUNE_PORT_{last}: spread requests over all of them.")
     return tuple(lines)

@@ -51,6 +51,8 @@ class Container:
     devices: int
     shared_memory: bool
     ulimits: dict[str, int]
+    replicas: int = 1
+    """Such containers that fill the machine, each with `devices` of its own."""
 
 
 def container(plan: Plan) -> Container | None:
@@ -86,6 +88,7 @@ def pod_container(plan: Plan) -> Container | None:
         devices=launch.nodes.devices if launch.nodes else launch.devices,
         shared_memory=launch.needs_shared_memory,
         ulimits=dict(sorted(launch.ulimits.items())),
+        replicas=plan.sizing.replicas,
     )
 
 

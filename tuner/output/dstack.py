@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.domain.plan import Plan
 from tuner.output import cloud, pod
-from tuner.output.autoscale import MAX_REPLICAS, requests_per_s
+from tuner.output.autoscale import most_replicas, requests_per_s
 from tuner.output.container import secret_names
 from tuner.output.header import header_lines
 from tuner.output.quoting import comment, dump_yaml
@@ -35,14 +35,14 @@ class DstackEmitter:
             return {}
         lines = ["", f"Start: dstack apply -f {FILE}"]
         if requests_per_s(plan) is not None:
-            lines.append("scaling: 80 % of the requests/s that were measured within the SLO. "
-                         f"The {MAX_REPLICAS} replicas are not measured: set them to what you want to pay for.")
+            bound = f"The {most_replicas(plan)} replicas are not measured: set them to what you want to pay for."
+            lines.append(f"scaling: 80 % of the requests/s that were measured within the SLO. {bound}")
         head = "\n".join(map(comment, (*header_lines(plan), *lines)))
         return {FILE: f"{head}\n{dump_yaml(_service(plan))}"}
 
 
 def _service(plan: Plan) -> dict[str, Any]:
-    launch, rate = plan.launch, requests_per_s(plan)
+    launch, rate, least = plan.launch, requests_per_s(plan), plan.sizing.replicas
     resources: dict[str, Any] = {"cpu": f"{pod.cores(plan)}.."}
     if gpu := cloud.gpu_name(plan):
         resources["gpu"] = {"name": gpu.split("-")[0], "memory": f"{cloud.gpu_gb(plan)}GB", "count": launch.devices}
@@ -57,7 +57,7 @@ def _service(plan: Plan) -> dict[str, Any]:
     service |= {
         "commands": [cloud.commands(plan)], "port": launch.port, "model": launch.served_name,
         "probes": [{"type": "http", "url": launch.health_path, "timeout": "15s"}],
-        "replicas": f"1..{MAX_REPLICAS}" if rate else 1,
+        "replicas": f"{least}..{most_replicas(plan)}" if rate else least,
     }
     if rate:
         service["scaling"] = {"metric": "rps", "target": rate}

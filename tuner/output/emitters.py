@@ -11,7 +11,7 @@ from tuner.output.compose import ComposeEmitter
 from tuner.output.dstack import DstackEmitter
 from tuner.output.grafana import GrafanaEmitter
 from tuner.output.kserve import KserveEmitter
-from tuner.output.kubernetes import KubernetesEmitter
+from tuner.output.kubernetes import HpaEmitter, KubernetesEmitter
 from tuner.output.launch_files import LaunchFilesEmitter
 from tuner.output.llmd import LlmdEmitter
 from tuner.output.production_stack import ProductionStackEmitter
@@ -32,6 +32,7 @@ _ALL: tuple[Emitter, ...] = (
     VllmConfigEmitter(),
     SystemdEmitter(),
     KubernetesEmitter(),
+    HpaEmitter(),
     PrometheusEmitter(),
     GrafanaEmitter(),
     ProductionStackEmitter(),

@@ -12,6 +12,7 @@ from tuner.output.autoscale import plan_signals, selector, signals_refusal, thre
 from tuner.output.header import header_lines
 from tuner.output.quoting import dump_json, visible
 from tuner.output.rules import FOLDER, WINDOW, per_replica, quantile_query
+from tuner.output.words import doubts
 
 _NAMES = {"ttft": "Time to first token", "itl": "Inter-token latency", "tpot": "Time per output token",
           "e2e": "End-to-end latency"}
@@ -63,7 +64,7 @@ def _dashboard(plan: Plan, found: Signals) -> dict[str, Any]:
 def _text(plan: Plan) -> dict[str, Any]:
     label = numbers.label(plan)
     shown = (label, "verdict", "SLO", "workload", "hardware")
-    lines = [line for line in header_lines(plan)[2:] if line.startswith(shown)]
+    lines = [*doubts(plan), *(line for line in header_lines(plan)[2:] if line.startswith(shown))]
     content = "\n".join(f"    {visible(line)}" for line in lines)
     return {"type": "text", "title": f"What these settings were chosen for ({label})",
             "gridPos": {"h": 5, "w": 24, "x": 0, "y": 0}, "options": {"mode": "markdown", "content": content}}

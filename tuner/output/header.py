@@ -24,6 +24,7 @@ def provenance(plan: Plan) -> tuple[tuple[str, str], ...]:
         ("workload", words.workload_words(study.workload)),
         ("SLO", words.slo_words(study)),
         ("objective", words.OBJECTIVES[study.objective][0]),
+        *([("replicas", numbers.replica_words(plan))] if plan.sizing.replicas > 1 else []),
         ("verdict", f"{plan.verdict.kind}{'' if plan.complete else ' (study not complete)'}: {plan.verdict.text}"),
         *_number_lines(plan),
         ("command", plan.command),
@@ -33,10 +34,7 @@ def provenance(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 def header_lines(plan: Plan) -> tuple[str, ...]:
     """Return the header as lines of plain text, without comment signs."""
-    lines = [
-        f"Written by llmtune {plan.tool_version} from plan {plan.plan_id}.",
-        "Do not edit: `llmtune emit` writes this file again from plan.json.",
-    ]
+    lines = [*_first_lines(plan), *words.doubts(plan)]
     for label, text in provenance(plan):
         if label == "tool":
             continue
@@ -49,9 +47,18 @@ def header_lines(plan: Plan) -> tuple[str, ...]:
 def short_header(plan: Plan, where: str) -> tuple[str, ...]:
     """Return a header for a file beside others, the first of which (`where`) holds the whole one."""
     return (
-        *header_lines(plan)[:2],
+        *_first_lines(plan), *words.doubts(plan),
         f"Model, engine, hardware, workload and {numbers.label(plan)} numbers: see {where}.",
     )
+
+
+def written_by(plan: Plan) -> str:
+    """Return the line that names tool and plan."""
+    return f"Written by llmtune {plan.tool_version} from plan {plan.plan_id}."
+
+
+def _first_lines(plan: Plan) -> tuple[str, ...]:
+    return written_by(plan), "Do not edit: `llmtune emit` writes this file again from plan.json."
 
 
 def _number_lines(plan: Plan) -> list[tuple[str, str]]:

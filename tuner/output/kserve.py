@@ -63,7 +63,7 @@ def _service(plan: Plan) -> dict[str, Any]:
         "metadata": {"name": pod.name_of(plan), "annotations": {"llmtune.dev/plan": plan.plan_id}},
         "spec": {
             "model": {"uri": _uri(plan), "name": plan.launch.served_name},
-            "replicas": 1,
+            "replicas": plan.sizing.replicas,
             "router": {"route": {}, "gateway": {}, "scheduler": {}},
             "template": spec,
         },

@@ -5,28 +5,27 @@ Objects are documents, dumped; nothing is pasted. What is yours belongs in an ov
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from tuner.domain.plan import Plan
 from tuner.domain.record import content_hash
 from tuner.output import pod
-from tuner.output.autoscale import MAX_REPLICAS, SETTLE_S, in_flight_query, plan_signals, threshold
+from tuner.output.autoscale import plan_signals, signals_refusal, threshold
 from tuner.output.header import header_lines, short_header
 from tuner.output.launch_files import launch_files
+from tuner.output.pod import labels
 from tuner.output.quoting import Block, comment, dump_yaml
+from tuner.output.scalers import Entry, Scaler, adapter_values, pod_autoscaler, scaled_object
 
 FOLDER = "k8s"
-PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
-Note = tuple[str, ...]
-Entry = tuple[Note, dict[str, Any]]
-"""An object, and what its file says of it."""
+HPA_FOLDER = "k8s-hpa"
+ADAPTER = "prometheus-adapter/values.yaml"
 _RANKS = ("$(LWS_GROUP_SIZE)", "$(LWS_WORKER_INDEX)", "$(LWS_LEADER_ADDRESS)")
 
 
 class KubernetesEmitter:
-    """Plain manifests with a kustomization."""
+    """Plain manifests with a kustomization, scaled by KEDA."""
 
     name = "k8s"
     summary = "Kubernetes: kubectl apply -k k8s"
@@ -37,73 +36,46 @@ class KubernetesEmitter:
 
     def files(self, plan: Plan) -> Mapping[str, str]:
         """Return the kustomization and one file for each object, or nothing."""
+        return {} if self.refusal(plan) else _files(plan, FOLDER, ("scaledobject", scaled_object))
+
+
+class HpaEmitter:
+    """The same manifests, scaled by Kubernetes' own autoscaler through prometheus-adapter."""
+
+    name = "k8s-hpa"
+    summary = "the same with a HorizontalPodAutoscaler and prometheus-adapter in KEDA's place"
+
+    def refusal(self, plan: Plan) -> str | None:
+        """Say what a pod or its autoscaler needs and the plan lacks."""
+        if reason := pod.refusal(plan) or signals_refusal(plan):
+            return reason
+        return None if threshold(plan) else "nothing was measured that keeps the SLO, so there is nothing to scale by"
+
+    def files(self, plan: Plan) -> Mapping[str, str]:
+        """Return the same files with the autoscaler, and the values of the adapter's chart; or nothing."""
         if self.refusal(plan):
             return {}
-        objects = _objects(plan)
-        names = [f"{name}.yaml" for name in objects]
-        kustomization = {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": pod.name_of(plan),
-            "resources": names,
-        }
-        main = "leaderworkerset" if plan.launch.nodes else "deployment"
-        files = {f"{FOLDER}/kustomization.yaml": _file(header_lines(plan), _usage(plan), kustomization)}
-        for name, (notes, document) in objects.items():
-            head = header_lines(plan) if name == main else short_header(plan, "kustomization.yaml")
-            files[f"{FOLDER}/{name}.yaml"] = _file(head, notes, document)
+        files = _files(plan, HPA_FOLDER, ("horizontalpodautoscaler", pod_autoscaler))
+        notes, values = adapter_values(plan)
+        files[f"{HPA_FOLDER}/{ADAPTER}"] = _file(short_header(plan, "../kustomization.yaml"), notes, values)
         return files
 
 
-def scaled_object(plan: Plan, *, target: Mapping[str, str], namespace: str) -> Entry | None:
-    """Return notes and the KEDA ScaledObject that scales `target`; None when there is no measured threshold.
-
-    Source of the fields: config/crd/bases/keda.sh_scaledobjects.yaml and pkg/scalers/prometheus_scaler.go of KEDA 2.
-    """
-    limit, found = threshold(plan), plan_signals(plan)
-    if limit is None or found is None:
-        return None
-    settle = min(max(SETTLE_S, math.ceil(plan.sizing.start_s / 60) * 60), 1800)
-    trigger = {
-        "type": "prometheus",
-        "name": "in-flight",
-        "metricType": "AverageValue",
-        "metadata": {
-            "serverAddress": PROMETHEUS,
-            "query": in_flight_query(plan, found, f'namespace="{namespace}"'),
-            "threshold": str(limit.in_flight),
-            "ignoreNullValues": "false",
-        },
+def _files(plan: Plan, folder: str, scaler: tuple[str, Scaler]) -> dict[str, str]:
+    objects = _objects(plan, scaler)
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": pod.name_of(plan),
+        "resources": [f"{name}.yaml" for name in objects],
     }
-    notes = (
-        f"threshold: {limit.why}.",
-        "One query, one series, averaged over replicas once. A query that gives nothing is an error, not zero load.",
-        f"serverAddress and maxReplicaCount ({MAX_REPLICAS}) are not measured: patch both in an overlay.",
-        f"Scaling down waits {settle} s, longer than a start takes.",
-    )
-    return notes, {
-        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
-        "metadata": {"name": pod.name_of(plan), "labels": labels(plan)},
-        "spec": {
-            "scaleTargetRef": dict(target),
-            "minReplicaCount": 1,
-            "maxReplicaCount": MAX_REPLICAS,
-            "pollingInterval": 15,
-            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": {
-                "scaleDown": {"stabilizationWindowSeconds": settle,
-                              "policies": [{"type": "Pods", "value": 1, "periodSeconds": settle}]},
-                "scaleUp": {"stabilizationWindowSeconds": 0,
-                            "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]},
-            }}},
-            "triggers": [trigger],
-        },
-    }
+    main = "leaderworkerset" if plan.launch.nodes else "deployment"
+    files = {f"{folder}/kustomization.yaml": _file(header_lines(plan), _usage(plan, folder), kustomization)}
+    for name, (notes, document) in objects.items():
+        head = header_lines(plan) if name == main else short_header(plan, "kustomization.yaml")
+        files[f"{folder}/{name}.yaml"] = _file(head, notes, document)
+    return files
 
 
-def labels(plan: Plan) -> dict[str, str]:
-    """Return the labels of every object."""
-    return {"app.kubernetes.io/name": pod.name_of(plan), "app.kubernetes.io/managed-by": "llmtune"}
-
-
-def _objects(plan: Plan) -> dict[str, Entry]:
+def _objects(plan: Plan, scaler: tuple[str, Scaler]) -> dict[str, Entry]:
     """Return file name to notes and document, in the order in which they are applied."""
     name = pod.name_of(plan)
     found: dict[str, Entry] = {
@@ -119,10 +91,11 @@ def _objects(plan: Plan) -> dict[str, Entry]:
         found["deployment"] = ((), _deployment(plan))
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     found["service"] = ((), _service(plan))
-    scaler = scaled_object(plan, target=target, namespace=name)
-    if scaler is not None:
+    kind, build = scaler
+    scaled = build(plan, target=target, namespace=name)
+    if scaled is not None:
         found["poddisruptionbudget"] = ((), _budget(plan))
-        found["scaledobject"] = scaler
+        found[kind] = scaled
     return found
 
 
@@ -148,7 +121,7 @@ def _config_maps(plan: Plan) -> dict[str, Entry]:
 
 
 def _claims(plan: Plan) -> dict[str, Entry]:
-    shared = plan.launch.nodes is not None or threshold(plan) is not None
+    shared = plan.launch.nodes is not None or threshold(plan) is not None or plan.sizing.replicas > 1
     mode = "ReadWriteMany" if shared else "ReadWriteOnce"
     why = "replicas run on several nodes and share it; the storage class must be able to." if shared else "one replica."
     notes = (f"{mode}: {why}",)
@@ -183,7 +156,7 @@ def _template(plan: Plan, container: dict[str, Any], **more: str) -> dict[str, A
 
 
 def _deployment(plan: Plan) -> dict[str, Any]:
-    spec: dict[str, Any] = {} if threshold(plan) and plan_signals(plan) else {"replicas": 1}
+    spec: dict[str, Any] = {} if threshold(plan) and plan_signals(plan) else {"replicas": plan.sizing.replicas}
     spec |= {
         "selector": {"matchLabels": _selector(plan)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
@@ -197,7 +170,7 @@ def _leader_worker_set(plan: Plan) -> dict[str, Any]:
     """Source: docs/deployment/frameworks/lws.md of vLLM, without Ray, and the CRD of LeaderWorkerSet v1."""
     leader = pod.container_spec(plan, args=pod.arguments(plan, ranks=_RANKS))
     worker = pod.container_spec(plan, args=pod.arguments(plan, ranks=_RANKS, follower=True), answers=False)
-    spec: dict[str, Any] = {} if threshold(plan) and plan_signals(plan) else {"replicas": 1}
+    spec: dict[str, Any] = {} if threshold(plan) and plan_signals(plan) else {"replicas": plan.sizing.replicas}
     spec["leaderWorkerTemplate"] = {
         "size": pod.hosts(plan.launch),
         "restartPolicy": "RecreateGroupOnPodRestart",
@@ -225,12 +198,12 @@ def _file(header: tuple[str, ...], notes: tuple[str, ...], document: object) -> 
     return "\n".join(map(comment, lines)) + f"\n{dump_yaml(document)}"
 
 
-def _usage(plan: Plan) -> tuple[str, ...]:
+def _usage(plan: Plan, folder: str) -> tuple[str, ...]:
     name = pod.name_of(plan)
     look = f"kubectl -n {name} get pods" if plan.launch.nodes else f"kubectl -n {name} rollout status deployment/{name}"
     download = "." if plan.launch.model_is_local else ", and the download of the weights on the first."
     lines = [
-        f"Start: kubectl apply -k {FOLDER}     Look: {look}     Stop: kubectl delete -k {FOLDER}",
+        f"Start: kubectl apply -k {folder}     Look: {look}     Stop: kubectl delete -k {folder}",
         f"A start may take {pod.startup_budget_s(plan)} s (startupProbe): twice the one in the header{download}",
     ]
     required = [item["name"] for item in pod.secret_env(plan)]
@@ -242,6 +215,9 @@ def _usage(plan: Plan) -> tuple[str, ...]:
     if plan.launch.nodes:
         lines.append("Needs the LeaderWorkerSet controller.")
     if threshold(plan) and plan_signals(plan):
-        lines.append("Needs KEDA and a Prometheus that scrapes the pods; without them take scaledobject.yaml out.")
+        keda = "KEDA and a Prometheus that scrapes the pods; without them take scaledobject.yaml out"
+        needs = (keda if folder == FOLDER
+                 else f"a Prometheus that scrapes the pods and prometheus-adapter with the rule in {ADAPTER}")
+        lines.append(f"Needs {needs}.")
     lines.append("The server has no API key and is reachable inside the cluster only. Changes belong in an overlay.")
     return tuple(lines)

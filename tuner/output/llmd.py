@@ -76,7 +76,7 @@ def _patch(plan: Plan) -> dict[str, Any]:
     spec = {"terminationGracePeriodSeconds": pod.grace_s(plan), "containers": [container], "volumes": volumes}
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "decode"},
-            "spec": {"replicas": 1, "strategy": strategy, "template": {"spec": spec}}}
+            "spec": {"replicas": plan.sizing.replicas, "strategy": strategy, "template": {"spec": spec}}}
 
 
 def _claim(plan: Plan) -> dict[str, Any]:

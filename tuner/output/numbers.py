@@ -49,6 +49,14 @@ def start_words(plan: Plan) -> str:
     return f"start {plan.sizing.start_s:.0f} s"
 
 
+def replica_words(plan: Plan) -> str:
+    """Say how many servers the numbers are of, and what each of them has; for a plan of several."""
+    replicas, devices = plan.sizing.replicas, plan.launch.devices
+    share = f", each with {count(devices, 'GPU')}" if devices else ""
+    return (f"{replicas} servers fill the hardware{share}. The objective is of all of them together; one was measured "
+            f"under its share of the load, and other metrics are of one.")
+
+
 def deployed_arm(plan: Plan) -> Arm | None:
     """Return the verified arm whose configuration is deployed."""
     return next((arm for arm in plan.arms if arm.config.key == plan.config.key), None)

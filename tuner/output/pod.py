@@ -41,6 +41,11 @@ def name_of(plan: Plan) -> str:
     return f"{name}-server" if name in ("vllm", "server", plan.config.engine) else name
 
 
+def labels(plan: Plan) -> dict[str, str]:
+    """Return the labels of every object."""
+    return {"app.kubernetes.io/name": name_of(plan), "app.kubernetes.io/managed-by": "llmtune"}
+
+
 def box_of(plan: Plan) -> Container:
     """Return the container of a plan that `refusal` let through."""
     box = pod_container(plan)

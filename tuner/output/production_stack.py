@@ -13,8 +13,8 @@ from tuner.domain.plan import Plan
 from tuner.output import pod
 from tuner.output.flags import take_apart
 from tuner.output.header import header_lines, short_header
-from tuner.output.kubernetes import scaled_object
 from tuner.output.quoting import comment, dump_yaml
+from tuner.output.scalers import scaled_object
 
 FOLDER = "production-stack"
 _MEMORY = 16 * pod.GIB
@@ -77,7 +77,8 @@ def _model(plan: Plan) -> dict[str, Any]:
     repository, _, tag = str(launch.image).rpartition(":")
     memory = pod.memory_bytes(plan) or _MEMORY
     model: dict[str, Any] = {
-        "name": pod.name_of(plan), "repository": repository, "tag": tag, "modelURL": launch.model, "replicaCount": 1,
+        "name": pod.name_of(plan), "repository": repository, "tag": tag, "modelURL": launch.model,
+        "replicaCount": plan.sizing.replicas,
         "requestCPU": pod.cores(plan), "requestMemory": pod.quantity(memory), "requestGPU": launch.devices,
     }
     if pod.memory_bytes(plan):

@@ -22,7 +22,7 @@ from tuner.output.header import header_lines, provenance
 from tuner.output.quoting import comment, shell
 from tuner.output.render import render
 from tuner.output.scripts import program_variable
-from tuner.output.words import VERDICTS, public
+from tuner.output.words import VERDICTS, doubts, public
 
 _FLOATING = re.compile(r"(?:latest|nightly|main|dev|stable)(?:[-_.].*)?")
 _NO_IMAGE = (
@@ -80,7 +80,9 @@ def _readme(
         model_name=plan.study.model.name,
         verdict_words=VERDICTS[plan.verdict.kind],
         verdict=public(plan, plan.verdict.text),
+        doubts=doubts(plan),
         downloads=not launch.model_is_local,
+        replicas=numbers.replica_words(plan) if plan.sizing.replicas > 1 else "",
         status=" ".join(status),
         files=_files(plan, targets),
         image=launch.image,
@@ -94,8 +96,8 @@ def _readme(
         required=required,
         engine=f"{plan.config.engine} {plan.config.version}",
         compose_start=f"{'cp -n .env.example .env' + chr(10) if required else ''}docker compose up --detach --wait",
-        docker_start=f"{model_dir}./docker-run.sh",
-        serve_start=f"{'NODE_RANK=0 LEADER=ADDRESS ' if launch.nodes else ''}{model_dir}./serve.sh",
+        docker_start=_each(plan, f"{model_dir}./docker-run.sh"),
+        serve_start=_each(plan, f"{'NODE_RANK=0 LEADER=ADDRESS ' if launch.nodes else ''}{model_dir}./serve.sh"),
         start_label=numbers.start_label(plan),
         start_words=numbers.start_words(plan),
         start_period_s=start_period_s(plan.sizing.start_s),
@@ -103,6 +105,14 @@ def _readme(
         variables=variables,
         provenance="\n".join(f"{label:<10} {text}" for label, text in provenance(plan)),
     )
+
+
+def _each(plan: Plan, command: str) -> str:
+    """Return the command, once for each replica."""
+    replicas = plan.sizing.replicas
+    if replicas == 1:
+        return command
+    return f"for replica in {{0..{replicas - 1}}}; do REPLICA=$replica {command} & done; wait"
 
 
 def _files(plan: Plan, targets: Sequence[tuple[Emitter, tuple[str, ...]]]) -> list[tuple[str, str]]:
@@ -113,7 +123,7 @@ def _files(plan: Plan, targets: Sequence[tuple[Emitter, tuple[str, ...]]]) -> li
 
 def _shown(written: tuple[str, ...]) -> str:
     """Name the files of a format, or their folder when they are many."""
-    folders = {name.rpartition("/")[0] for name in written}
+    folders = {name.partition("/")[0] for name in written}
     return f"{folders.pop()}/" if len(written) > 2 and len(folders) == 1 else ", ".join(written)
 
 
@@ -140,11 +150,14 @@ def _variables(plan: Plan) -> list[tuple[str, str, str]]:
             ("LLMTUNE_BIND", containers, "127.0.0.1, this machine only"),
             ("LLMTUNE_PORT", containers, str(launch.port)),
         ]
+        rows += [(f"LLMTUNE_PORT_{index}", "compose.yaml", str(launch.port + index))
+                 for index in range(1, plan.sizing.replicas)]
         if not launch.model_is_local:
             rows.append(("LLMTUNE_HF_CACHE", containers, "a volume; or give the absolute path of a Hugging Face cache"))
     rows += [
         ("HOST", "serve.sh", "127.0.0.1, this machine only"),
         ("PORT", "serve.sh", str(launch.port)),
+        *([("REPLICA", "docker-run.sh, serve.sh", "the first server")] if plan.sizing.replicas > 1 else []),
         (program_variable(launch), "serve.sh", f"{program_name(launch)} from PATH"),
     ]
     return rows

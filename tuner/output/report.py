@@ -28,6 +28,7 @@ def contents(plan: Plan) -> dict[str, Any]:
         "verdict_words": words.VERDICTS[plan.verdict.kind],
         "verdict": words.public(plan, plan.verdict.text),
         "standing": _standing(plan),
+        "doubts": words.doubts(plan),
         "label": numbers.label(plan),
         "change_from": "baseline" if reference == "baseline" else "engine's default",
         "changes": [_change(plan, index) for index in range(len(plan.changes))],

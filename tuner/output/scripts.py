@@ -58,6 +58,8 @@ class ServeScriptEmitter:
             subcommand=[shell(word) for word in launch.program[1:]],
             local=local,
             nodes=launch.nodes.count if launch.nodes else 0,
+            replicas=plan.sizing.replicas,
+            devices=launch.devices,
             follower=[shell(word) for word in launch.nodes.follower] if launch.nodes else [],
             needs_files=here in "".join(arguments),
             model_name=directory_name(launch.model),
@@ -131,10 +133,14 @@ def argument_lines(words: Sequence[str]) -> list[str]:
 
 def _options(box: Container) -> list[str]:
     """Return the options of `docker run`, quoted, one line each."""
-    options = ["--rm", f"--name {shell(box.name)}", f"--stop-timeout {box.stop_grace_s}"]
-    options.append(f'--publish "${{LLMTUNE_BIND:-127.0.0.1}}:${{LLMTUNE_PORT:-{box.port}}}:{box.port}"')
+    several = box.replicas > 1
+    name = f'"{box.name}-${{replica}}"' if several else shell(box.name)
+    options = ["--rm", f"--name {name}", f"--stop-timeout {box.stop_grace_s}"]
+    port = "${port}" if several else f"${{LLMTUNE_PORT:-{box.port}}}"
+    options.append(f'--publish "${{LLMTUNE_BIND:-127.0.0.1}}:{port}:{box.port}"')
     if box.devices:
-        options.append(f"--gpus {box.devices}")
+        # docker reads the value as CSV: only a quoted field keeps its commas
+        options.append(r'--gpus "\"device=${devices}\""' if several else f"--gpus {box.devices}")
     if box.shared_memory:
         options.append("--ipc host")
     options += [f"--ulimit {shell(f'{name}={limit}')}" for name, limit in box.ulimits.items()]
@@ -145,7 +151,8 @@ def _options(box: Container) -> list[str]:
         options.append(f'--mount "type=bind,\\"source=${{here//\\"/\\"\\"}}/{name}\\",target={target},readonly"')
     if box.hub_cache:
         options.append(f'--volume "${{LLMTUNE_HF_CACHE:-llmtune-hf-cache}}:{box.hub_cache}"')
-    options.append(f"--volume {shell(':'.join(box.engine_cache))}")
+    volume, path = box.engine_cache
+    options.append(f'--volume "{volume}-${{replica}}:{path}"' if several else f"--volume {shell(f'{volume}:{path}')}")
     options += [f"--env {shell(f'{name}={value}')}" for name, value in box.env.items()]
     secrets = dict.fromkeys((HUB_TOKEN, *box.pass_env) if box.hub_token else box.pass_env)
     options += [f"--env {name}" for name in secrets]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.domain.plan import Plan
 from tuner.output import cloud, pod
-from tuner.output.autoscale import MAX_REPLICAS, requests_per_s
+from tuner.output.autoscale import most_replicas, requests_per_s
 from tuner.output.container import pod_container, secret_names
 from tuner.output.header import header_lines
 from tuner.output.quoting import comment, dump_yaml
@@ -61,8 +61,9 @@ def _service(plan: Plan) -> dict[str, Any]:
     probe = {"path": plan.launch.health_path, "initial_delay_seconds": pod.startup_budget_s(plan),
              "timeout_seconds": 15}
     if rate is None:
-        return {"readiness_probe": probe, "replicas": 1}
-    policy = {"min_replicas": 1, "max_replicas": MAX_REPLICAS, "target_qps_per_replica": rate}
+        return {"readiness_probe": probe, "replicas": plan.sizing.replicas}
+    least = plan.sizing.replicas
+    policy = {"min_replicas": least, "max_replicas": most_replicas(plan), "target_qps_per_replica": rate}
     return {"readiness_probe": probe, "replica_policy": policy}
 
 
@@ -73,6 +74,6 @@ def _usage(plan: Plan) -> tuple[str, ...]:
     lines = ["", f"Start: sky launch {FILE}{options}{serve}"]
     if requests_per_s(plan) is not None and not plan.launch.nodes:
         lines.append("target_qps_per_replica: 80 % of the requests/s that were measured within the SLO. "
-                     f"max_replicas ({MAX_REPLICAS}) is not measured: set it to what you want to pay for.")
+                     f"max_replicas ({most_replicas(plan)}) is not measured: set it to what you want to pay for.")
     lines.append("The server has no API key, and the port is open to whom the cloud lets in.")
     return tuple(lines)

@@ -138,5 +138,8 @@ def _usage(plan: Plan, name: str) -> tuple[str, ...]:
     secrets = [item for item in secret_names(plan) if not (item == HUB_TOKEN and needs_hub_token(plan))]
     if secrets:
         lines.append(f"Secrets, mode 600, in the same file when they are needed: {', '.join(secrets)}.")
+    if plan.sizing.replicas > 1:
+        lines.append(f"The plan is for {plan.sizing.replicas} servers on this machine; this unit is one. Copy it "
+                     "under other names, each with PORT and CUDA_VISIBLE_DEVICES of its own in its .env.")
     lines.append(f"Changes belong in a drop-in: systemctl edit {name}.")
     return tuple(lines)

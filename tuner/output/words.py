@@ -48,6 +48,18 @@ VERDICTS: dict[str, str] = {
 """Verdict to words."""
 
 
+def doubts(plan: Plan) -> tuple[str, ...]:
+    """Return what whoever deploys the plan must read before anything else, one line each; nothing for a sound plan."""
+    found = []
+    if not plan.measured:
+        found.append("PREDICTED: no server was started; these settings come from a model of the hardware.")
+    elif plan.verdict.kind == "not_verified":
+        found.append("NOT VERIFIED: the best of a search, measured once. No comparison on fresh servers confirmed it.")
+    if plan.verdict.kind == "nothing_meets_slo":
+        found.append(f"MISSES THE SLO: nothing that was tried keeps {slo_words(plan.study)}.")
+    return tuple(found)
+
+
 def workload_words(workload: Workload) -> str:
     """Describe the traffic in one line."""
     parts = [

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Written by llmtune 0.1.0 from plan 6990677924be.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
+# MISSES THE SLO: nothing that was tried keeps p95 ttft<=500ms, p99 itl<=80ms.
 # plan       6990677924be, study data-parallel, question 3f6c8b65553b
 # model      Qwen/Qwen3-30B-A3B@ad44e777bcd18fa416d9da3bd8f70d33ebb85d39
 # engine     vllm 0.32.0, image vllm/vllm-openai:v0.32.0

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Written by llmtune 0.1.0 from plan b1e57c7178bc.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
+# PREDICTED: no server was started; these settings come from a model of the hardware.
 # plan       b1e57c7178bc, study peak-hours, question d0ea137c75d6
 # model      meta-llama/Meta-Llama-3-70B-Instruct@50fdd307a1da1afb4ab4d0e4d3a7c5b3e8d3c2a1
 # engine     vllm 0.32.0, image vllm/vllm-openai:v0.32.0

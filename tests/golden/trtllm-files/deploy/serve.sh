@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Written by llmtune 0.1.0 from plan d291778a8a37.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
+# NOT VERIFIED: the best of a search, measured once. No comparison on fresh servers confirmed it.
 # plan       d291778a8a37, study peak-hours, question a30c153d6b87
 # model      meta-llama/Meta-Llama-3-70B-Instruct@50fdd307a1da1afb4ab4d0e4d3a7c5b3e8d3c2a1
 # engine     trtllm 1.2.1, image nvcr.io/nvidia/tensorrt-llm/release:1.2.1

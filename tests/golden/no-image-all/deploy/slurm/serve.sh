@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Written by llmtune 0.1.0 from plan 0c7cbd6c63f2.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
+# NOT VERIFIED: the best of a search, measured once. No comparison on fresh servers confirmed it.
 # plan       0c7cbd6c63f2, study chat-all, question debf46d17aa0
 # model      tiny-15m (local directory, fingerprint 9f2c51d0a7be)
 # engine     vllm 0.32.0, no image
