@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from optuna.trial import TrialState
 from tests.fakes import plans
 from tuner.domain.trial import Failed, FailureKind, Measured, Trial
 from tuner.search.ledger import Ledger
+from tuner.search.reading import read_studies
 
 pytestmark = pytest.mark.contract
 
@@ -114,3 +117,48 @@ def test_what_a_killed_one_was_at_is_done_again_by_one(tmp_path: Path) -> None:
     with opened(url, tmp_path / "c") as book:
         assert [trial.outcome.kind for trial in book.trials()].count("failed") == 1
         assert book.trials()[0].outcome.kind == "failed"
+
+
+WORKERS = 8
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("scheme", ["journal", "sqlite"])
+def test_eight_workers_and_somebody_who_looks_on(tmp_path: Path, scheme: str) -> None:
+    """UP-F13: a rival's SQLite is locked by parallel workers, and an open dashboard breaks its study."""
+    url = f"{scheme}:///{tmp_path}/shared.{scheme}"
+    opened(url, tmp_path / "first").close()
+    mine: list[list[int]] = [[] for _ in range(WORKERS)]
+    seen: list[int] = []
+    over = threading.Event()
+
+    def look_on() -> None:
+        while not over.is_set():
+            seen.append(sum(trial.record is not None for study in read_studies(url) for trial in study.trials))
+
+    def try_two(worker: int) -> None:
+        with opened(url, tmp_path / f"w{worker}") as book:
+            for value in (worker, worker + 1):
+                config = plans.config(("a", value % WORKERS))
+                number = book.claim(config, None, None, "search")
+                if number is not None:
+                    outcome = Measured(measurement=plans.measurement(1.0), startup=plans.StartupFacts(), start_s=1.0)
+                    trial = Trial(number=number, purpose="search", config=config, outcome=outcome)
+                    assert book.finish(trial, score=float(value), violations={})
+                    mine[worker].append(number)
+
+    onlooker = threading.Thread(target=look_on)
+    onlooker.start()
+    try:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(try_two, range(WORKERS)))
+    finally:
+        over.set()
+        onlooker.join(timeout=60)
+    with opened(url, tmp_path / "last") as book:
+        trials = book.trials()
+        assert sorted(trial.number for trial in trials) == sorted(number for numbers in mine for number in numbers)
+        assert sorted(trial.config.get("a") for trial in trials) == list(range(WORKERS)), "each once"
+        assert (book.leftovers(), book.running()) == ([], [])
+    assert seen == sorted(seen)
+    assert not onlooker.is_alive()

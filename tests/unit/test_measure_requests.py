@@ -45,6 +45,7 @@ def test_percentiles_come_from_all_samples() -> None:
 
 
 def test_throughput_is_counted_in_the_full_window() -> None:
+    """UP-F27: counted over the ramps as well, a rival's rate was 0.5 where 0.7 was served."""
     # Two clients; the second starts 500 ms late and the first goes on 500 ms longer, so the ramps hold half the rate.
     records = [*lane(20), *lane(20, first_ms=500, number=20)]
     found = measure(run(records, ClosedLoop(concurrency=2)))

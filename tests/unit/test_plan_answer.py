@@ -42,6 +42,7 @@ def test_the_best_option_serves_the_load_within_the_limits(chat_70b: Planned) ->
 
 
 def test_every_answer_is_labelled_and_says_how_wrong_it_is(chat_70b: Planned) -> None:
+    """UP-F29: predictions that were off by half were printed as if they had been measured."""
     answer = chat_70b.answer
     assert answer.label == "PREDICTED"
     assert any("mean error" in text and "records" in text for text in answer.errors)

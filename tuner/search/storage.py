@@ -24,6 +24,8 @@ JOURNAL = "study.journal"
 LOCK = "study.lock"
 LOCK_FILE_SUFFIX = ".lock"
 """What JournalFileBackend adds to the name of the file that it locks."""
+_PATIENT = {"connect_args": {"timeout": 60}}
+"""Seconds that SQLite waits for another that writes, instead of 5, before it says that the database is locked."""
 _MOUNTS = Path("/proc/mounts")
 _NETWORK = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "ocfs2",
@@ -192,6 +194,7 @@ def _shared(url: str) -> BaseStorage:
     scheme, rest = _parts(url)
     if scheme.startswith("sqlite"):
         _refuse_on_network(Path(rest[1:]))
+        return optuna.storages.RDBStorage(url, engine_kwargs=_PATIENT)
     return _shared_journal(Path(rest)) if scheme == "journal" else optuna.storages.get_storage(url)
 
 
@@ -203,9 +206,11 @@ def _to_look_at(source: Path | str) -> BaseStorage:
         if scheme.startswith("redis"):
             return optuna.storages.get_storage(source)
         if scheme != "journal":
-            if scheme.startswith("sqlite"):
+            is_file = scheme.startswith("sqlite")
+            if is_file:
                 _hold_to_exist(Path(rest[1:]))
-            return optuna.storages.RDBStorage(source, skip_table_creation=True)
+            patience = _PATIENT if is_file else None
+            return optuna.storages.RDBStorage(source, skip_table_creation=True, engine_kwargs=patience)
         path = Path(rest)
     _hold_to_exist(path)
     return JournalStorage(JournalFileBackend(str(path)))
