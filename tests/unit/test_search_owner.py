@@ -227,6 +227,28 @@ def test_alone_in_a_folder_a_configuration_may_be_tried_again(tmp_path: Path) ->
         assert book.claim(config, point(a=1), SPACE, "search") == 1
 
 
+def test_whoever_ends_gives_up_what_was_begun(tmp_path: Path) -> None:
+    with shared(tmp_path, "b") as second:
+        with shared(tmp_path, "a", **ELSEWHERE) as first:
+            number = begun(first, a=1)
+            done = tried(first, MEASURED, score=1.0, a=2)
+            assert [n for n, _ in second.running()] == [number]
+        assert [n for n, *_ in second.leftovers()] == [number]
+        assert second.study.trials[done].state is TrialState.COMPLETE
+
+
+def test_an_owner_of_another_version_is_judged_by_its_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shared(tmp_path, "a", **ELSEWHERE) as first, shared(tmp_path, "b") as second:
+        number = begun(first, a=1)
+        first._live(number).set_user_attr("owner", {"host": "other", "and": "more"})
+        assert second.leftovers() == []
+        then = owners.now_s()
+        monkeypatch.setattr("tuner.search.ledger.now_s", lambda: then + SILENCE_S + 5)
+        assert [n for n, *_ in second.leftovers()] == [number]
+
+
 def test_trials_without_an_owner_are_what_they_were(tmp_path: Path) -> None:
     with shared(tmp_path, "a") as book:
         book.study.add_trial(optuna.trial.create_trial(

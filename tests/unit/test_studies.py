@@ -253,6 +253,14 @@ def test_an_unreadable_record_is_one_row(tmp_path: Path, monkeypatch: pytest.Mon
     assert list_studies(tmp_path, None)[0].trials["unreadable"] == 1
 
 
+def test_a_configuration_of_another_version(tmp_path: Path, llmtune: Llmtune) -> None:
+    example(tmp_path)
+    journal = tmp_path / "tiny-15m" / "chat-1" / "study.journal"
+    journal.write_text(journal.read_text().replace('"config":{"engine"', '"config":{"motor"'))
+    assert "cannot be read" in list_studies(tmp_path, None)[0].problem
+    held(llmtune("studies", "show", "chat-1", "--out", str(tmp_path)), 8, "a trial cannot be read")
+
+
 @pytest.mark.parametrize(("name", "hint"), [
     ("chat1", "did you mean chat-1?"), ("zzz", "there are: chat-1, rag-2"), ("rag", "did you mean rag-2?")])
 def test_an_unknown_study(tmp_path: Path, llmtune: Llmtune, name: str, hint: str) -> None:

@@ -30,10 +30,10 @@ from tuner.domain.engine import EngineConfig
 from tuner.domain.study import StudySpec
 from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, Measured, Trial
 from tuner.errors import StudyError
-from tuner.search.owner import Owner, is_gone, now_s, this_process
+from tuner.search.owner import SILENCE_S, Owner, is_gone, now_s, this_process
 from tuner.search.pulse import SIGN, Pulse
 from tuner.search.spaces import Choice, OpenSpace
-from tuner.search.storage import LOCK, first_line, open_study, release, take_lock, writing
+from tuner.search.storage import LOCK, first_line, open_study, release, take_lock, unusable, writing
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 logging.getLogger("optuna").setLevel(logging.ERROR)
@@ -51,6 +51,8 @@ Optuna lists it under this name."""
 _LOST = "slo"
 _LOST_BY = 0.1
 """Stands for a limit that was out of reach when the trial was dropped, where it is not known by how much."""
+_GIVEN_UP = 0.0
+"""A sign of life from so long ago that nobody waits for the next one."""
 Purpose = Literal["default", "baseline", "recipe", "search"]
 
 
@@ -105,8 +107,13 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Release the study's lock."""
+        """Release the study's lock, and give up what was begun and not finished: others need not wait for it."""
         self._pulse.close()
+        if self._shared:
+            for number in sorted(self._begun):
+                with contextlib.suppress(*unusable()):
+                    self._live(number).set_user_attr(SIGN, _GIVEN_UP)
+        self._begun.clear()
         release(self._lock)
         self._lock = None
 
@@ -278,8 +285,11 @@ class Ledger:
         owner = frozen.user_attrs.get(OWNER)
         if owner is None or not self._shared:
             return True
-        sign = float(frozen.user_attrs.get(SIGN, 0.0))
-        return is_gone(Owner.model_validate(owner), me=self._owner, last_sign=sign, now=now_s())
+        sign = float(frozen.user_attrs.get(SIGN, _GIVEN_UP))
+        try:
+            return is_gone(Owner.model_validate(owner), me=self._owner, last_sign=sign, now=now_s())
+        except ValidationError:  # written by another version of llmtune: only its signs of life can be read
+            return now_s() - sign > SILENCE_S
 
     def _record(self, frozen: FrozenTrial) -> Trial:
         try:

@@ -12,6 +12,8 @@ from tuner.search.storage import unusable
 
 SIGN = "alive"
 """The user attribute: seconds since the epoch."""
+_PATIENCE_S = 5.0
+"""How long a stamp that is being written is waited for at the end."""
 
 
 class Pulse:
@@ -41,7 +43,7 @@ class Pulse:
         """Stop, and wait for a stamp that is being written."""
         self._over.set()
         if self._thread is not None:
-            self._thread.join(timeout=self._every_s)
+            self._thread.join(timeout=_PATIENCE_S)
             self._thread = None
 
     def _beat(self) -> None:

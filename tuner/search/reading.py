@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from tuner.domain.engine import EngineConfig
 from tuner.domain.study import StudySpec
 from tuner.domain.trial import Trial
+from tuner.errors import StudyError
 from tuner.search.ledger import CONFIG, OWNER, PURPOSE, SCORE, SPEC, TRIAL
 from tuner.search.owner import SILENCE_S, Owner, is_gone, now_s, this_process
 from tuner.search.pulse import SIGN
-from tuner.search.storage import JOURNAL, LOCK, lock_owner, look
+from tuner.search.storage import JOURNAL, LOCK, first_line, lock_owner, look
 
 __all__ = ["JOURNAL", "LOCK", "SeenStudy", "SeenTrial", "read_studies", "working_on"]
 
@@ -69,7 +70,12 @@ def read_studies(source: Path | str) -> tuple[SeenStudy, ...]:
 
     """
     holder = lock_owner(source.parent / LOCK) if isinstance(source, Path) else None
-    return tuple(_study(study, alone=isinstance(source, Path), holder=holder) for study in look(source))
+    try:
+        return tuple(_study(study, alone=isinstance(source, Path), holder=holder) for study in look(source))
+    except ValidationError as error:
+        raise StudyError(
+            f"a trial cannot be read: {first_line(error)}", hint="look at it with the version of llmtune that made it"
+        ) from None
 
 
 def working_on(folder: Path, last_activity: datetime | None) -> str:
