@@ -193,7 +193,8 @@ def gpu_study() -> StudySpec:
     assert model is not None
     workload = Workload(name="w", input_tokens=Fixed(tokens=512), output_tokens=Fixed(tokens=128), requests=90,
                         arrivals=ClosedLoop(concurrency=24), warmup_requests=0)
-    return plans.study(model=model, hardware=plans.H100, workload=workload, pins=())
+    one = plans.H100.model_copy(update={"gpus": plans.H100.gpus[:1]})
+    return plans.study(model=model, hardware=one, workload=workload, pins=())
 
 
 SLOW = coefficients().model_copy(update={"layer_us": 90.0, "bandwidth": 0.5})

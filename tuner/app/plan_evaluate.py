@@ -23,7 +23,7 @@ from tuner.facts.read import data
 
 _Values: TypeAlias = NDArray[np.float64]
 _ROUNDS = 5
-_LEAST, _MOST = 300, 600
+_LEAST, _MOST = 300, 480
 _SETTLED = 0.1
 _KEEPS_UP = 1.6
 _FIRST, _WIDE, _NEAR = 0.65, 1.6, 1.2
