@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 SCHEMAS = HERE.parent / "data/schemas"
 KUBERNETES = "1.34"
 CRDS = {"ScaledObject": "keda-scaledobject", "LeaderWorkerSet": "leaderworkerset", "LLMInferenceService": "llminferenceservice"}
+FILES = {"skypilot.yaml": "skypilot-task", "service.dstack.yml": "dstack-service", "production-stack/values.yaml": "production-stack-values"}
+"""Files that are no objects of Kubernetes, and the schema of each."""
 RULES = yamllint.config.YamlLintConfig("{extends: relaxed, rules: {line-length: disable, document-start: disable}}")
 CHOSEN = {"eager-mode", "dtype-float32", "fp8-kv-has-scales", "memory-share", "trtllm-build"}
 """What `check` says of settings that were tuned or asked for; all else would be about the files."""
@@ -67,6 +69,47 @@ def test_kubernetes_objects_fit_the_schemas(case):
                 kubernetes_validate.validate(wrapped, KUBERNETES, strict=True)
         elif path.name != "patch-vllm.yaml":
             kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_files_of_other_systems_fit_their_schemas(case, name):
+    file = case / "deploy" / name
+    if not file.exists():
+        return
+    schema = json.loads((SCHEMAS / f"{FILES[name]}.schema.json").read_text())
+    document = yaml.safe_load(file.read_text())
+    assert [f"{error.json_path}: {error.message}" for error in jsonschema.Draft202012Validator(schema).iter_errors(document)] == []
+
+
+def test_values_name_a_deployment_that_the_chart_makes():
+    """The chart calls it RELEASE-MODEL-deployment-vllm; a scaler of another name scales nothing."""
+    seen = 0
+    for file in sorted(HERE.glob("*/deploy/production-stack/scaledobject.yaml")):
+        [model] = yaml.safe_load((file.parent / "values.yaml").read_text())["servingEngineSpec"]["modelSpec"]
+        target = yaml.safe_load(file.read_text())["spec"]["scaleTargetRef"]["name"]
+        assert target == f"{model['name']}-{model['name']}-deployment-vllm"
+        assert f"helm install {model['name']} " in (file.parent / "values.yaml").read_text()
+        seen += 1
+    assert seen >= 5
+
+
+@pytest.mark.parametrize(("name", "change"), [
+    ("skypilot.yaml", lambda found: found["resources"].update(accelerator="H100:8")),
+    ("skypilot.yaml", lambda found: found["service"].update(replicas=2)),
+    ("skypilot.yaml", lambda found: found["service"]["readiness_probe"].update(path="health")),
+    ("service.dstack.yml", lambda found: found.pop("scaling")),
+    ("service.dstack.yml", lambda found: found.update(model={"format": "openai", "type": "chat"})),
+    ("service.dstack.yml", lambda found: found["resources"].update(gpu="H100")),
+    ("production-stack/values.yaml", lambda found: found["servingEngineSpec"]["modelSpec"][0].update(keda={"triggers": {}})),
+    ("production-stack/values.yaml", lambda found: found["servingEngineSpec"]["modelSpec"][0]["vllmConfig"].pop("enablePrefixCaching")),
+    ("production-stack/values.yaml", lambda found: found["servingEngineSpec"]["modelSpec"][0].update(requestMemory="16gb")),
+])
+def test_the_schemas_refuse_what_those_systems_refuse_or_misread(name, change):
+    schema = json.loads((SCHEMAS / f"{FILES[name]}.schema.json").read_text())
+    document = yaml.safe_load((HERE / "h100x2-speculative/deploy" / name).read_text())
+    assert jsonschema.Draft202012Validator(schema).is_valid(document)
+    change(document)
+    assert not jsonschema.Draft202012Validator(schema).is_valid(document)
 
 
 @pytest.mark.parametrize("folder", ["k8s", "k8s-hpa"])
