@@ -21,7 +21,7 @@ from tuner.domain.load_record import INTERRUPTED, LoadRun
 from tuner.domain.slo import Slo
 from tuner.domain.trial import Warn
 from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
-from tuner.errors import InterruptedStudyError
+from tuner.errors import InterruptedStudyError, UsageError
 from tuner.load.driver import Progress
 from tuner.load.run import run_load
 from tuner.load.target import Api
@@ -29,6 +29,7 @@ from tuner.measure.objective import meets
 from tuner.measure.requests import measure
 from tuner.measure.sequential import UntilPrecise
 from tuner.measure.server import with_server
+from tuner.output.bench_page import bench_page
 from tuner.output.evidence import TrialFolder, check_writable
 from tuner.output.files import write_text
 from tuner.output.quoting import dump_json
@@ -41,6 +42,7 @@ _TIME_IS_OVER = "the duration is over"
 _GAIN = 1.05
 _MOST_CLIENTS = 1024
 _BISECTIONS = 3
+_RESULT, _PAGE = "bench.json", "bench.html"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class BenchAsk:
     sweep: bool = False
     seed: int = 0
     out: Path | None = None
+    force: bool = False
+    """Whether an earlier result in `out` may be replaced."""
 
 
 def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
@@ -67,13 +71,21 @@ def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
     Raises:
         ServerError: the server cannot be reached or used.
         NothingMeasuredError: no request was answered.
+        UsageError: `ask.out` holds an earlier result, and it is not said that it may be replaced.
 
     """
     if ask.out is not None:
         check_writable(ask.out)
+        if (ask.out / _RESULT).exists() and not ask.force:
+            raise UsageError(
+                f"{ask.out} holds the result of an earlier bench",
+                hint="name another directory, or replace it with --force",
+            )
     found = find_server(ask.url, ask.model, ask.api_key)
     if ask.api == "chat" or not found.dialect.token_ids:
         found = calibrated(found, ask.api, ask.api_key, tell)
+    if ask.out is not None:
+        _clear(ask.out)
     tell(Note(f"server {found.url}: model {found.model}, spoken to as {found.dialect.name}"))
     levels: list[Level] = []
     interrupted = False
@@ -104,8 +116,18 @@ def bench(ask: BenchAsk, tell: Listener) -> BenchResult:
         knee=knee,
     )
     if ask.out is not None:
-        write_text(ask.out / "bench.json", dump_json(result.model_dump(mode="json")))
+        write_text(ask.out / _RESULT, dump_json(result.model_dump(mode="json")))
+        write_text(ask.out / _PAGE, bench_page(result))
     return result
+
+
+def _clear(out: Path) -> None:
+    """Take away what an earlier result left, so that no file of it is taken for one of the new result."""
+    if not (out / _RESULT).exists():
+        return
+    for pattern in (_RESULT, _PAGE, "requests-*.jsonl.gz", "requests-*.parquet"):
+        for path in out.glob(pattern):
+            path.unlink()
 
 
 def _levels(ask: BenchAsk, done: list[Level]) -> Iterator[Workload]:

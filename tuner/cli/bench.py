@@ -40,8 +40,9 @@ def bench(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of lengths and arrivals.")] = 0,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write bench.json and every request here.", file_okay=False)
+        Path | None, typer.Option("--out", help="Write bench.json, bench.html and every request here.", file_okay=False)
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier result in --out.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
 ) -> None:
     """Load one running server of any engine with an OpenAI-style API, and print what it did with intervals."""
@@ -79,6 +80,7 @@ def bench(
             sweep=sweep,
             seed=seed,
             out=out,
+            force=force,
             precision=precision,
             duration_s=seconds(length, "--soak" if soak else "--duration") if length else None,
         ),

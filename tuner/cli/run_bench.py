@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tuner.app.bench import BenchAsk, bench
 from tuner.app.compare import compare, load_result
+from tuner.cli.curve import draw_curve
 from tuner.cli.show import Screen
 from tuner.domain.bench import BenchResult, Level
 from tuner.domain.trial import Estimate
@@ -28,7 +29,7 @@ def run(ask: BenchAsk, *, as_json: bool) -> None:
         return
     console = wide()
     console.print(table(result))
-    for line in notes(result):
+    for line in (*draw_curve(result), *notes(result)):
         console.print(line, markup=False, soft_wrap=True)
     if ask.out is not None:
         console.print(f"written to {ask.out}", markup=False)
