@@ -18,6 +18,8 @@ from tuner.facts.gpus import parse_hardware
 from tuner.inspect.inspect_file import check_text
 from tuner.inspect.issue import Edit, Issue, Report
 from tuner.inspect.lint_environment import masked
+from tuner.inspect.lint_kustomization import NAMES as KUSTOMIZATIONS
+from tuner.inspect.lint_kustomization import lint_kustomization
 from tuner.inspect.model_dir import cached_config, read_model_dir, with_config
 from tuner.inspect.view import Context
 
@@ -98,6 +100,8 @@ def check_paths(paths: Iterable[Path], context: Context, ignore: frozenset[str] 
         for file in _files(path):
             text, problem = _read(file)
             issues = check_text(str(file), text, context, _Beside(file.parent)) if text else ()
+            if file.name in KUSTOMIZATIONS:
+                issues = (*issues, *lint_kustomization(str(file), text, _Beside(file.parent)))
             if problem is not None:
                 issues = (problem, *issues)
             issues = tuple(issue for issue in issues if issue.rule not in ignore)

@@ -27,6 +27,14 @@ def lint_compose(tree: Tree, services: list[tuple[str, Tree, View]], report: Rep
             "take it out",
             edit=Edit(line=version.key_line, old="version", new=None),
         )
+    project = tree.at("name")
+    if project.text != project.text.lower() and "$" not in project.text:
+        report.warning(
+            project.line,
+            "name-invalid",
+            f"the project is called {project.text.lower()!r}: Compose makes names lower-case without a word",
+            f"name: {project.text.lower()}",
+        )
     engines = {name for name, _, _ in services}
     for name, service in tree.at("services").items():
         _any_service(name, service, engines, report)
@@ -63,8 +71,8 @@ def _any_service(name: str, service: Tree, engines: set[str], report: Report) ->
             "one of: none, on-failure, any",
         )
     check = service.at("healthcheck")
-    for key in ("interval", "timeout", "start_period", "start_interval"):
-        node = check.at(key)
+    durations = {key: check.at(key) for key in ("interval", "timeout", "start_period", "start_interval")}
+    for key, node in {**durations, "stop_grace_period": service.at("stop_grace_period")}.items():
         if node.exists and "$" not in node.text and seconds(node.text) is None:
             report.error(node.line, "duration-unit", f"{name}: {key} {node.text!r} has no unit", f"write {node.text}s")
     if name not in engines:

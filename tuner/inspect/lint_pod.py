@@ -176,11 +176,12 @@ def _grace(pod: Pod, view: View, report: Report) -> None:
     wait = view.arguments.count("shutdown-timeout")
     sleep = re.search(r"sleep\D+(\d+)", str(pod.container.at("lifecycle", "preStop").plain()))
     need = (wait or 0) + (float(sleep[1]) if sleep else 0)
-    if wait is not None and seconds < need + 15:
+    if (wait is not None and seconds < need + 15) or (sleep and seconds <= need):
+        taken = "preStop takes" if wait is None else "preStop and --shutdown-timeout take"
         report.warning(
             grace.line,
             "grace-short",
-            f"the pod is killed after {seconds:.0f} s, but preStop and --shutdown-timeout take {need:.0f} s",
+            f"the pod is killed after {seconds:.0f} s, but {taken} {need:.0f} s",
             f"terminationGracePeriodSeconds: {need + 15:.0f}",
         )
     spot = re.search(
