@@ -20,7 +20,7 @@ def table(results: dict[str, Any]) -> str:
         "Search: GPU-minutes (starts and loads) until the pick's true score is within 5 % of the true best.\n"
         "Medians over seeds with 95 % bootstrap intervals; >x: half of the seeds do not reach it within x minutes.\n"
         "Regret: by which share the pick's true score falls short, median (mean) after 10, 20, 40, 70 and 100 % of\n"
-        "the horizon, which is what 40 whole trials take. Synthetic engines and measured ones are named as such.\n"
+        "the horizon, which is what 32 whole trials take. Synthetic engines and measured ones are named as such.\n"
     )
     asked = "\nClaims: at most half of random's minutes (ratio and interval); never worse than random beyond noise\n"
     return "\n".join([head, *parts]) + asked + "\n".join(claims) + "\n"

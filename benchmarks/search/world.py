@@ -24,6 +24,9 @@ Point = Mapping[str, Choice]
 LOST_BEYOND = 0.10
 """An SLO is only seen to be lost early when a limit is missed by more than this."""
 
+UNSEEN = 0.03
+"""A pick that misses a limit by less counts as keeping it: one run cannot see that, whoever searches."""
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -70,7 +73,7 @@ class World:
     def regret(self, point: Point) -> float:
         """By which share of the true best this point's true score falls short; 1 when it must not be used at all."""
         truth = self.truth(point)
-        if not truth.keeps or truth.score is None:
+        if truth.score is None or max(truth.violations.values(), default=0.0) > UNSEEN:
             return 1.0
         share = truth.score / self.best if self.direction == "maximize" else self.best / truth.score
         return max(0.0, 1 - share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -51,7 +52,6 @@ class Lattice:
     def __init__(self, space: OpenSpace) -> None:
         self.space = space
         self.axes = tuple(Axis(dimension, _default(space, dimension.flag)) for dimension in space.dimensions)
-        self.deepest = max((len(axis.levels) for axis in self.axes), default=1)
         self._place = {axis.flag: number for number, axis in enumerate(self.axes)}
         self._needs = [self._need(dimension) for dimension in space.dimensions]
 
@@ -79,6 +79,12 @@ class Lattice:
                 return settled
             for number, mask in unmet:
                 settled[mask, number] = self.axes[number].unset
+
+    def ones(self, points: Points) -> Array:
+        """Return the points with a column of zeros and ones for each level of each dimension."""
+        return np.concatenate(
+            [np.eye(len(axis.levels))[points[:, column]] for column, axis in enumerate(self.axes)], axis=1
+        )
 
     def batches(self, rng: np.random.Generator, size: int) -> Iterator[Points]:
         """Yield every configuration once in random order, or random ones of a space that is too large for that."""
@@ -134,7 +140,14 @@ def keys(points: Points) -> list[bytes]:
 
 def _distinct(points: Points) -> Points:
     """Drop repeated rows, in an order that only depends on what they hold."""
-    return np.unique(points, axis=0) if points.shape[1] else points[:1]
+    if not points.shape[1]:
+        return points[:1]
+    sizes = [int(size) for size in points.max(axis=0) + 1]
+    if math.prod(sizes) > np.iinfo(np.int64).max:
+        return np.unique(points, axis=0)
+    _, first = np.unique(np.ravel_multi_index(tuple(points.T), sizes), return_index=True)
+    distinct: Points = points[first]
+    return distinct
 
 
 def _default(space: OpenSpace, flag: str) -> str | None:

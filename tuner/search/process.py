@@ -14,11 +14,13 @@ import numpy as np
 
 from tuner.search.lattice import Array, Lattice, Points
 
-_PARTICLES = 40
-_USED = 10
+_PARTICLES = 24
+_USED = 8
 """Particles that predict; more cost time and change little."""
-_STAGES = 5
+_STAGES = 3
 _MOVES = 2
+_OWN = 0.25
+"""Share of a value's effect that its neighbours know nothing of: engines have cliffs."""
 _LEVEL_SPREAD = 1.0
 """Prior spread of the level of all values around their mean, in units of their own spread."""
 _RELEVANCE = (-0.5, 1.8)
@@ -55,8 +57,13 @@ class Process:
         self._scale = max(spread, least_scale)
         self._values = (evidence.values - self._mean) / self._scale
         self._errors = evidence.errors / self._scale
-        self._theta = self._population(rng)
-        used = self._theta[np.linspace(0, len(self._theta) - 1, _USED).astype(int)]
+        self._column = np.repeat(np.arange(len(lattice.axes)), [len(axis.levels) for axis in lattice.axes])
+        if lattice.axes:
+            self._apart = np.concatenate(
+                [axis.distance[:, self._rows[:, column]] for column, axis in enumerate(lattice.axes)]
+            )
+        theta = self._population(rng)
+        used = theta[np.linspace(0, len(theta) - 1, _USED).astype(int)]
         self._used = _Parameters(used, len(lattice.axes))
         gram = self._covariance(self._used, self._rows, self._trend) + self._noise(self._used)
         self._root = np.linalg.cholesky(gram)
@@ -112,24 +119,31 @@ class Process:
         return diagonal
 
     def _covariance(self, parameters: _Parameters, rows: Points, trend: Array) -> Array:
-        """Covariance of `rows` with the rows seen, for every particle: (particles, rows, seen)."""
+        """Covariance of `rows` with the rows seen, for every particle: (particles, rows, seen).
+
+        All three parts are sums over settings of something looked up by two levels (of logarithms, for the product),
+        so they are matrix products of the rows, with a column of zeros and ones for each level, and such tables.
+        """
         shape = (len(parameters.scale), len(rows), len(self._rows))
-        first, squares, product = np.zeros(shape), np.zeros(shape), np.ones(shape)
-        for column, axis in enumerate(self._lattice.axes):
-            table = _matern(axis.distance[None] / parameters.length[:, column, None, None])
-            alike = table[:, :, self._rows[:, column]][:, rows[:, column], :]
-            relevance = parameters.relevance[:, column, None, None]
-            weighted = relevance * alike
-            first += weighted
-            squares += weighted**2
-            product *= 1 - relevance + weighted
+        first, squares, logs = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        if self._lattice.axes:
+            relevance = parameters.relevance[:, self._column, None]
+            alike = (1 - _OWN) * _matern(self._apart[None] / parameters.length[:, self._column, None])
+            weighted = relevance * (alike + _OWN * (self._apart[None] == 0))
+            ones = self._lattice.ones(rows)
+            first = ones @ weighted
+            squares = ones @ weighted**2
+            logs = ones @ np.log(np.maximum(1 - relevance + weighted, 1e-12))
         total = parameters.relevance.sum(axis=1)[:, None, None]
         pairs = (total**2 - (parameters.relevance**2).sum(axis=1)[:, None, None]) / 2
         alone, paired, all_at_once = (parameters.shares[:, part, None, None] for part in range(3))
+        product = np.exp(logs)
         mixed = alone * first / total + all_at_once * product
         mixed += paired * ((first**2 - squares) / (2 * pairs) if len(self._lattice.axes) > 1 else product)
-        sloped = parameters.slope_spread[:, None, None] ** 2 * trend[None, :, None] * self._trend[None, None, :]
-        result: Array = parameters.scale[:, None, None] ** 2 * mixed + _LEVEL_SPREAD**2 + sloped / self._scale**2
+        result: Array = parameters.scale[:, None, None] ** 2 * mixed + _LEVEL_SPREAD**2
+        if trend.any() and self._trend.any():
+            sloped = parameters.slope_spread[:, None, None] ** 2 * trend[None, :, None] * self._trend[None, None, :]
+            result = result + sloped / self._scale**2
         return result
 
 

@@ -3,12 +3,13 @@
 A failed configuration is a pool of suspects: each of its settings, each half-line of a numeric setting ("this many or
 more"), each pair of those, and something unknown. A configuration that ran clears every suspect in it. What is left
 is weighed by loopy belief propagation on the noisy-OR graph (Pearl 1988): a failure that one suspect explains does not
-accuse the others.
+accuse the others. Failures that give the same reason are taken to have one cause.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +27,7 @@ _CLEARED = 0.01
 """What is left of a suspect's probability after a configuration with it ran: servers also fail by chance."""
 _NEGLIGIBLE = 5e-4
 _ROUNDS = 12
+_DIGITS = re.compile(r"\d+")
 Box = tuple[tuple[int, int, int], ...]
 """One or two columns, each with the least and the most rank; a level that is no rank is written -1 - level."""
 
@@ -45,7 +47,7 @@ class Suspects:
         prior: Array = np.array([boxes[box] for box in self._boxes])
         cleared = self._inside(ran).any(axis=0) if len(ran) and self._boxes else np.zeros(len(prior), dtype=np.bool_)
         prior[cleared] *= _CLEARED
-        fatal = _posterior(prior, self._inside(failed)) if self._boxes else prior
+        fatal = _posterior(prior, _by_cause(self._inside(failed), reasons)) if self._boxes else prior
         matters = np.flatnonzero(fatal > _NEGLIGIBLE)
         self._boxes = [self._boxes[place] for place in matters]
         self._fatal = fatal[matters]
@@ -98,6 +100,18 @@ class Suspects:
             here = np.where(by_level, -1 - points[:, column], ranks[:, column])
             inside[:, chosen] *= (here >= least) & (here <= most)
         return inside
+
+
+def _by_cause(member: Array, reasons: Sequence[str]) -> Array:
+    """Join failures that say the same, numbers aside: what all of them hold is suspected, if there is such a thing."""
+    said: dict[str, list[int]] = {}
+    for place, reason in enumerate(reasons):
+        said.setdefault(_DIGITS.sub("0", reason) or f"unknown {place}", []).append(place)
+    rows: list[Array] = []
+    for places in said.values():
+        common = member[places].min(axis=0)
+        rows.extend([common] if common.any() else list(member[places]))
+    return np.array(rows)
 
 
 def _posterior(prior: Array, member: Array) -> Array:

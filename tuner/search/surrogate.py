@@ -24,10 +24,13 @@ from tuner.search.spaces import Choice, OpenSpace
 Direction = Literal["maximize", "minimize"]
 Prior = Callable[[Mapping[str, Choice]], float | None]
 
-_BATCH = 1000
-_INCUMBENTS = 5
+_WHOLE, _BATCH = 1500, 500
+"""Spaces up to this size are ranked at once, larger ones in parts of so many points."""
+_INCUMBENTS = 4
 _LEAST_SCALE = 0.05
 """Scores that differ by less than this share are treated as if they differed by it: noise is no landscape."""
+_WORTHWHILE = 0.01
+"""A gain below this is no gain: it lies within the noise between two starts."""
 _LIMIT_SCALE = 0.1
 _DEAD, _LAST = 0.15, -50.0
 """What runs with less than this probability comes after everything else: a region that died is not visited again."""
@@ -107,6 +110,7 @@ class _Model:
         self._score = Process(lattice, scores, rng, least_scale=_LEAST_SCALE) if enough else None
         self._limits = [Process(lattice, limit, rng, least_scale=_LIMIT_SCALE) for limit in found.limits]
         self._best = self._incumbent()
+        self._worthwhile = max(_WORTHWHILE, 0.5 * float(np.median(scores.errors))) if enough else _WORTHWHILE
 
     @property
     def designing(self) -> bool:
@@ -128,7 +132,7 @@ class _Model:
             hope = (mean.mean(axis=0) - mean.mean()) / max(1e-6, float(spread.mean()))
             gain, wins = np.exp(0.3 * hope), np.ones(len(rows))
         else:
-            ahead = (mean - self._best[:, None]) / spread
+            ahead = (mean - self._best[:, None] - self._worthwhile) / spread
             below = _normal(ahead)
             density = np.exp(-0.5 * ahead**2) / math.sqrt(2 * math.pi)
             gain = (spread * np.maximum(ahead * below + density, 0)).mean(axis=0)
@@ -183,16 +187,15 @@ class _Model:
 
 def _batches(lattice: Lattice, found: Known, model: _Model, rng: np.random.Generator) -> Iterator[Points]:
     """Yield what is ranked together: first what lies around the best with random points, then the rest."""
-    rest = lattice.batches(rng, _BATCH)
+    small = lattice.space.size <= _WHOLE
+    rest = lattice.batches(rng, _WHOLE if small else _BATCH)
     first = next(rest)
-    around = [first]
-    if len(first) == _BATCH and not model.designing and len(found.good):
+    if not small and not model.designing:
         order = np.argsort(-found.good_values, kind="stable")[:_INCUMBENTS]
-        near = [lattice.neighbours(found.good[place]) for place in order]
-        ranked = np.concatenate([first, *near])
-        best = ranked[np.argsort(-model.promise(ranked), kind="stable")[:_INCUMBENTS]]
-        around = [first, *near, *(lattice.neighbours(row) for row in best)]
-    yield np.concatenate(around)
+        start = np.concatenate([first, *(lattice.neighbours(found.good[place]) for place in order)])
+        best = start[np.argsort(-model.promise(start), kind="stable")[:_INCUMBENTS]]
+        first = np.concatenate([start, *(lattice.neighbours(row) for row in best)])
+    yield first
     yield from rest
 
 
