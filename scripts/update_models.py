@@ -1,4 +1,4 @@
-"""Rebuild tuner/facts/data/models.yaml: the architecture of well-known models, for planning without a download.
+"""Rebuild tuner/facts/data/models.json: the architecture of well-known models, for planning without a download.
 
 Reads config.json copies inside the wheel of aiconfigurator-core (Apache-2.0) as facts, without importing it, and the
 shapes in scripts/model_configs.yaml.
@@ -21,19 +21,18 @@ from tuner.domain.model import ModelSpec
 from tuner.inspect.model_dir import model_facts
 
 ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "tuner" / "facts" / "data" / "models.yaml"
+TARGET = ROOT / "tuner" / "facts" / "data" / "models.json"
 FOLDER = "aiconfigurator_core/model_configs"
 SHAPE = (
     "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
     "vocab_size", "max_position_embeddings",
 )
-HEADER = """\
-# Short names, exact match only, and the architecture of each repository: fields of ModelSpec.
-# Written by scripts/update_models.py from {wheel} and scripts/model_configs.yaml, which says where each number is from.
-# read: 2026-12-01. Do not edit.
-schema_version: 1
-models:
-"""
+ABOUT = (
+    "Short names, exact match only, and the architecture of each repository: fields of ModelSpec. Written by "
+    "scripts/update_models.py from {wheel} and scripts/model_configs.yaml, which says where each number is from. "
+    "Do not edit."
+)
+READ = "2026-12-01"
 
 
 def main(wheel: Path) -> None:
@@ -41,13 +40,14 @@ def main(wheel: Path) -> None:
     listed = yaml.safe_load((ROOT / "scripts" / "model_configs.yaml").read_text(encoding="utf-8"))
     with zipfile.ZipFile(wheel) as archive:
         rows = {alias: row(entry, listed["families"], archive) for alias, entry in listed["models"].items()}
-    lines = [f"  {alias}: {flow(fields)}" for alias, fields in rows.items()]
-    TARGET.write_text(HEADER.format(wheel=wheel.name) + "\n".join(lines) + "\n", encoding="utf-8")
+    TARGET.write_text(table(wheel.name, rows), encoding="utf-8")
 
 
-def flow(fields: dict[str, Any]) -> str:
-    """Return fields as one line of YAML."""
-    return yaml.safe_dump(fields, default_flow_style=True, width=10**6, sort_keys=False).strip()
+def table(wheel: str, rows: dict[str, dict[str, Any]]) -> str:
+    """Return the file's text, a line a model: JSON, which is read thirty times as fast as YAML."""
+    lines = ",\n".join(f"  {json.dumps(alias)}: {json.dumps(fields)}" for alias, fields in rows.items())
+    head = f'"about": {json.dumps(ABOUT.format(wheel=wheel))}, "read": "{READ}", "schema_version": 1'
+    return f'{{{head}, "models": {{\n{lines}\n}}}}\n'
 
 
 def row(entry: dict[str, Any], families: dict[str, Any], archive: zipfile.ZipFile) -> dict[str, Any]:

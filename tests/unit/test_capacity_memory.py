@@ -27,7 +27,7 @@ from tuner.search.screen import screen
 pytestmark = pytest.mark.unit
 
 GIB = 1 << 30
-MODELS = data("models.yaml")["models"]
+MODELS = data("models.json")["models"]
 
 
 def known(alias: str, **changes: Any) -> ModelSpec:

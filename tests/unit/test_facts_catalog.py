@@ -17,7 +17,7 @@ from tuner.facts.read import bundled, data
 
 pytestmark = pytest.mark.unit
 
-MODELS = data("models.yaml")["models"]
+MODELS = data("models.json")["models"]
 WORKLOADS = data("workloads.yaml")["workloads"]
 
 
@@ -72,10 +72,12 @@ def test_a_near_miss_is_told_and_not_taken() -> None:
     assert caught.value.exit_code == 3
 
 
-def test_nothing_near_lists_what_there_is() -> None:
+def test_a_name_that_is_not_known_gets_the_nearest_five_and_where_all_are() -> None:
     with pytest.raises(ModelError) as caught:
         model_by_hub_id("???")
-    assert "known aliases: llama-2-7b" in (caught.value.hint or "")
+    names, rest = (caught.value.hint or "").removeprefix("the nearest are ").split("; ")
+    assert len(set(names.split(", ")) & set(MODELS)) == 5
+    assert rest == "`llmtune models` lists all"
 
 
 @pytest.mark.parametrize("text", ["a/b/c", "/a", "a/", "owner/na me", "-x/y", ""])

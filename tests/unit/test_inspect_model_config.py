@@ -18,7 +18,7 @@ from tuner.inspect.model_dir import model_facts, read_model_dir, with_config
 
 pytestmark = pytest.mark.unit
 
-MODELS = data("models.yaml")["models"]
+MODELS = data("models.json")["models"]
 BASE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 8, "hidden_size": 512, "intermediate_size": 1024,
     "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 4096,

@@ -255,7 +255,7 @@ def test_good_practice_is_left_alone(
     assert found(settings, spec, hardware, version=version) == ()
 
 
-@pytest.mark.parametrize("alias", [alias for alias, row in data("models.yaml")["models"].items() if "mxfp" not in row])
+@pytest.mark.parametrize("alias", [alias for alias, row in data("models.json")["models"].items() if "mxfp" not in row])
 def test_every_known_model_runs_alone_on_a_blackwell(alias: str) -> None:
     errors = [f for f in found({}, known(alias), B200) if f.severity == "error" and f.rule != "quantization_is_not_deprecated"]
     assert errors == []

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict
 class Record(BaseModel):
     """A frozen value. Unknown keys are errors, so a typo in a file never passes silently."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", revalidate_instances="never")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="null", revalidate_instances="never", defer_build=True
+    )
 
 
 def canonical_json(value: object) -> str:

@@ -16,7 +16,7 @@ _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 def model_by_alias(alias: str) -> ModelSpec | None:
     """Return the model of a short name such as `llama-3-70b`; exact match only."""
-    entry = data("models.yaml")["models"].get(alias)
+    entry = data("models.json")["models"].get(alias)
     if entry is None:
         return None
     facts = {key: value for key, value in entry.items() if key not in ("hub", "also")}
@@ -36,7 +36,7 @@ def model_by_hub_id(hub_id: str) -> ModelSpec:
             hint=_near_aliases(hub_id),
         )
     name = hub_id.split("/")[1].lower()
-    for alias, entry in data("models.yaml")["models"].items():
+    for alias, entry in data("models.json")["models"].items():
         if hub_id.lower() in (known.lower() for known in (entry["hub"], *entry.get("also", ()))):
             known = model_by_alias(alias)
             if known is not None:
@@ -47,9 +47,9 @@ def model_by_hub_id(hub_id: str) -> ModelSpec:
 
 
 def _near_aliases(text: str) -> str:
-    aliases = list(data("models.yaml")["models"])
-    near = difflib.get_close_matches(text.lower(), aliases, n=4, cutoff=0.5)
-    return f"did you mean {', '.join(near)}?" if near else f"known aliases: {', '.join(aliases)}"
+    aliases = list(data("models.json")["models"])
+    near = difflib.get_close_matches(text.lower()[:100], aliases, n=5, cutoff=0.0)
+    return f"the nearest are {', '.join(near)}; `llmtune models` lists all"
 
 
 def image_of(engine: str, version: str, build: str) -> tuple[str, tuple[str, ...]] | None:

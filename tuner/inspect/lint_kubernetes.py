@@ -125,13 +125,19 @@ def _secrets(item: Tree, report: Report) -> None:
 
 
 def _services(everything: list[Tree], pods: list[tuple[Pod, View]], report: Report) -> None:
+    labelled = [(pod.labels, view) for pod, view in pods]
+    by_label: dict[tuple[str, str], list[int]] = {}
+    for place, (labels, _) in enumerate(labelled):
+        for label in labels.items():
+            by_label.setdefault(label, []).append(place)
+    complete = len(pods) == sum(bool(pod_specs(obj)) for obj in everything) and all(labels for labels, _ in labelled)
     for item in everything:
         if item.at("kind").text != "Service" or not pods:
             continue
         selector = {key: value.text for key, value in item.at("spec", "selector").items()}
-        chosen = [view for pod, view in pods if selector and selector.items() <= pod.labels.items()]
-        workloads = [obj for obj in everything if pod_specs(obj)]
-        if selector and not chosen and len(workloads) == len(pods) and all(pod.labels for pod, _ in pods):
+        candidates = by_label.get(next(iter(selector.items()), ("", "")), [])
+        chosen = [labelled[place][1] for place in candidates if selector.items() <= labelled[place][0].items()]
+        if selector and not chosen and complete:
             report.error(
                 item.at("spec", "selector").line,
                 "service-selector",
@@ -147,15 +153,19 @@ def _services(everything: list[Tree], pods: list[tuple[Pod, View]], report: Repo
                     "the load balancer is public unless annotated otherwise, and the server asks for no API key",
                     "make it internal, or set VLLM_API_KEY from a Secret",
                 )
+    claimed = {item.at("metadata", "name").text: item for item in everything if _is_single_claim(item)}
     for pod, view in pods:
         claims = {v.at("persistentVolumeClaim", "claimName").text for v in pod.spec.at("volumes").each()}
-        for item in everything:
-            modes = [mode.text for mode in item.at("spec", "accessModes").each()]
-            own = item.at("kind").text == "PersistentVolumeClaim" and item.at("metadata", "name").text in claims
-            if own and modes == ["ReadWriteOnce"] and pod.replicas > 1:
+        for item in (claimed[name] for name in sorted(claims & claimed.keys())):
+            if pod.replicas > 1:
                 report.warning(
                     item.at("spec", "accessModes").line,
                     "volume-once",
                     f"{view.server.name} has {pod.replicas:g} replicas, but the volume can be mounted on one node only",
                     "ReadWriteMany, or a StatefulSet with a claim for each pod",
                 )
+
+
+def _is_single_claim(item: Tree) -> bool:
+    modes = [mode.text for mode in item.at("spec", "accessModes").each()]
+    return item.at("kind").text == "PersistentVolumeClaim" and modes == ["ReadWriteOnce"]

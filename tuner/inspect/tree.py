@@ -7,6 +7,7 @@ line, and the documents around it are still read.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -76,10 +77,10 @@ class Tree:
 
     def walk(self, limit: int = 20_000) -> Iterator[tuple[str, Tree]]:
         """Yield every mapping entry below, (key, node), breadth first and at most `limit` of them."""
-        queue = [self]
+        queue = deque([self])
         seen: set[int] = set()
         while queue and limit > 0:
-            node = queue.pop(0)
+            node = queue.popleft()
             if id(node) in seen:
                 continue
             seen.add(id(node))
@@ -121,10 +122,12 @@ def read_documents(text: str) -> Documents:
     """Read every document of a YAML text. Never raises."""
     found = Documents([], [], [])
     starts = [0, *(match.start() for match in _START.finditer(text))]
+    line = 0
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         chunk = text[start:end]
         if chunk.strip(" \t\r\n-"):
-            _read_one(chunk, text.count("\n", 0, start), found)
+            _read_one(chunk, line, found)
+        line += chunk.count("\n")
     return found
 
 
