@@ -129,7 +129,7 @@ def test_a_hub_models_architecture_comes_from_the_cache(machine: Any, tmp_path: 
         ("./nowhere", ModelError, "is not a directory", None),
         ("/nowhere/at/all", ModelError, "is not a directory", None),
         ("~nobody-at-all/model", ModelError, "is not a directory", None),
-        ("x" * 5000, ModelError, "neither a known alias", "known aliases"),
+        ("x" * 5000, ModelError, "neither a known alias", "lists all"),
         ("", UsageError, "no model", "--model"),
     ],
     ids=["near", "relative", "absolute", "home", "long", "empty"],

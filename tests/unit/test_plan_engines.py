@@ -209,3 +209,13 @@ def test_the_command_shows_prices_use_and_engines() -> None:
     for words in ("with a commitment", "example of 2026", "PREDICTED use of the first", "idle and paid for",
                   "first choice: vLLM", "price of the hosted API", "PREDICTED break-even"):
         assert words in " ".join(done.output.split()), words
+
+
+def test_unknown_names_get_the_nearest_five_and_where_all_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(gpu="h1000")
+    assert "h100" in (caught.value.hint or "")
+    assert "`llmtune models --gpus` lists all" in (caught.value.hint or "")
+    listed = CliRunner().invoke(app, ["models", "--gpus"])
+    assert listed.exit_code == 0
+    assert "h100, h100-80gb" in listed.output

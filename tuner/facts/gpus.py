@@ -104,9 +104,9 @@ def parse_hardware(text: str) -> Hardware:
     facts = _by_alias(name)
     if facts is None:
         known = sorted(alias for row in gpu_table().values() for alias in row.aliases)
-        near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
-        raise UsageError(f"--gpu {text}: no GPU of that name is known", hint=hint)
+        near = difflib.get_close_matches(name.lower(), known, n=5, cutoff=0.0)
+        raise UsageError(f"--gpu {text}: no GPU of that name is known",
+                         hint=f"the nearest are {', '.join(near)}; `llmtune models --gpus` lists all")
     gpus = tuple(
         Gpu(name=facts.match[0], memory_bytes=facts.memory_bytes, capability=facts.capability, index=index)
         for index in range(count)
