@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from tuner.search.lattice import Array, Lattice, Points
 
-_SINGLE, _HALF_LINE, _PAIR, _UNKNOWN = 0.06, 0.03, 0.002, 0.02
+_SINGLE, _HALF_LINE, _PAIR, _UNKNOWN = 0.06, 0.03, 0.004, 0.02
 """Prior probabilities that a value, a half-line and a pair stop the server, and that something else does."""
+_JOINED = 0.1
+"""How much less likely something unknown explains each further failure with the same reason."""
 _UNSET_FACTOR = 0.2
 """What nobody set is seldom the cause."""
 _MEMORY_FACTOR = 4.0
-"""How much likelier half-lines are when the reason speaks of memory."""
+"""How much likelier "this many or more" is, and how much less likely "just this many", when memory ran out."""
 _CLEARED = 0.01
 """What is left of a suspect's probability after a configuration with it ran: servers also fail by chance."""
 _NEGLIGIBLE = 5e-4
@@ -47,7 +49,7 @@ class Suspects:
         prior: Array = np.array([boxes[box] for box in self._boxes])
         cleared = self._inside(ran).any(axis=0) if len(ran) and self._boxes else np.zeros(len(prior), dtype=np.bool_)
         prior[cleared] *= _CLEARED
-        fatal = _posterior(prior, _by_cause(self._inside(failed), reasons)) if self._boxes else prior
+        fatal = _posterior(prior, *_by_cause(self._inside(failed), reasons)) if self._boxes else prior
         matters = np.flatnonzero(fatal > _NEGLIGIBLE)
         self._boxes = [self._boxes[place] for place in matters]
         self._fatal = fatal[matters]
@@ -73,18 +75,21 @@ class Suspects:
         """Return the suspects of one failure."""
         half_line = _HALF_LINE * (_MEMORY_FACTOR if memory else 1.0)
         parts: list[list[tuple[tuple[int, int, int], float]]] = []
+        blames: list[float] = []
         for column, axis in enumerate(self._lattice.axes):
             level, rank = int(row[column]), int(axis.rank[row[column]])
             blame = _UNSET_FACTOR if level == axis.unset else 1.0
-            own: list[tuple[tuple[int, int, int], float]] = [((column, -1 - level, -1 - level), _SINGLE * blame)]
+            single = _SINGLE / _MEMORY_FACTOR if memory and rank >= 0 else _SINGLE
+            own: list[tuple[tuple[int, int, int], float]] = [((column, -1 - level, -1 - level), single * blame)]
             if rank >= 0:
                 own += [((column, rank, axis.rank.max()), half_line * blame), ((column, 0, rank), _HALF_LINE * blame)]
             parts.append(own)
+            blames.append(blame)
         suspects: list[tuple[Box, float]] = [((box,), prior) for own in parts for box, prior in own]
         pair = _PAIR * (_MEMORY_FACTOR if memory else 1.0)
-        for first, second in itertools.combinations(parts, 2):
-            blame = (first[0][1] / _SINGLE) * (second[0][1] / _SINGLE)
-            suspects += [((one, other), pair * blame) for one, _ in first for other, _ in second]
+        for left, right in itertools.combinations(range(len(parts)), 2):
+            chance = pair * blames[left] * blames[right]
+            suspects += [((one, other), chance) for one, _ in parts[left] for other, _ in parts[right]]
         return suspects
 
     def _inside(self, points: Points) -> Array:
@@ -102,19 +107,28 @@ class Suspects:
         return inside
 
 
-def _by_cause(member: Array, reasons: Sequence[str]) -> Array:
-    """Join failures that say the same, numbers aside: what all of them hold is suspected, if there is such a thing."""
+def _by_cause(member: Array, reasons: Sequence[str]) -> tuple[Array, Array]:
+    """Join failures that say the same, numbers aside: what all of them hold is suspected, if there is such a thing.
+
+    Returns the joined rows, and how likely something unknown would cause each: the less, the more failures it joins.
+    """
     said: dict[str, list[int]] = {}
     for place, reason in enumerate(reasons):
         said.setdefault(_DIGITS.sub("0", reason) or f"unknown {place}", []).append(place)
     rows: list[Array] = []
+    unknown: list[float] = []
     for places in said.values():
         common = member[places].min(axis=0)
-        rows.extend([common] if common.any() else list(member[places]))
-    return np.array(rows)
+        if common.any():
+            rows.append(common)
+            unknown.append(_UNKNOWN * _JOINED ** (len(places) - 1))
+        else:
+            rows.extend(member[places])
+            unknown.extend([_UNKNOWN] * len(places))
+    return np.array(rows), np.array(unknown)
 
 
-def _posterior(prior: Array, member: Array) -> Array:
+def _posterior(prior: Array, member: Array, unknown: Array) -> Array:
     """Return how likely each suspect is fatal, given that every row of `member` holds at least one cause."""
     odds = np.log(prior) - np.log1p(-prior)
     mask: NDArray[np.bool_] = member > 0
@@ -123,7 +137,7 @@ def _posterior(prior: Array, member: Array) -> Array:
         cavity = odds + messages.sum(axis=0) - messages
         chance = np.where(mask, 1 / (1 + np.exp(-np.clip(cavity, -50, 50))), 0.0)
         spared = np.log1p(-np.minimum(chance, 1 - 1e-9))
-        others = np.exp(spared.sum(axis=1, keepdims=True) - spared) * (1 - _UNKNOWN)
+        others = np.exp(spared.sum(axis=1, keepdims=True) - spared) * (1 - unknown[:, None])
         fresh = np.where(mask, -np.log(np.maximum(1 - others, 1e-12)), 0.0)
         messages = 0.5 * messages + 0.5 * fresh
     result: Array = 1 / (1 + np.exp(-np.clip(odds + messages.sum(axis=0), -50, 50)))
