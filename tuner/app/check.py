@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,16 @@ from tuner.inspect.lint_environment import masked
 from tuner.inspect.lint_kustomization import NAMES as KUSTOMIZATIONS
 from tuner.inspect.lint_kustomization import lint_kustomization
 from tuner.inspect.model_dir import cached_config, read_model_dir, with_config
+from tuner.inspect.read_dockerfile import is_dockerfile
+from tuner.inspect.rule_names import rule_names
 from tuner.inspect.view import Context
 
 _MOST_BYTES = 4_000_000
 _LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 _KINDS = (".yaml", ".yml", ".sh", ".bash", ".sbatch", ".service", ".env")
+_PASSED_OVER = ("node_modules", "site-packages", "__pycache__", "venv")
+_MOST_FILES = 2_000
+_IDLE = ("nothing-found", "empty")
 
 
 class Checked(Record):
@@ -35,6 +41,8 @@ class Checked(Record):
     issues: tuple[Issue, ...]
     text: str
     mended: str | None = None
+    idle: bool = False
+    """Whether it was found in a directory and starts no server."""
 
     @property
     def errors(self) -> int:
@@ -89,12 +97,16 @@ def model_of(text: str) -> ModelSpec:
 
 
 def check_paths(paths: Iterable[Path], context: Context, ignore: frozenset[str] = frozenset()) -> list[Checked]:
-    """Check files; of a directory all files of known kinds. `ignore` names rules that are left out.
+    """Check files; of a directory all files of known kinds below it. `ignore` names rules that are left out.
 
     Raises:
-        UsageError: a path that is not there, or a directory without such files.
+        UsageError: a path that is not there, a directory without such files, or a rule that there is not.
 
     """
+    for name in sorted(ignore - rule_names()):
+        near = difflib.get_close_matches(name, rule_names(), n=3, cutoff=0.6)
+        hint = f"did you mean {', '.join(near)}?" if near else "docs/check.md lists all rules"
+        raise UsageError(f"--ignore {name}: there is no such rule", hint=hint)
     checked = []
     for path in paths:
         for file in _files(path):
@@ -104,20 +116,34 @@ def check_paths(paths: Iterable[Path], context: Context, ignore: frozenset[str] 
                 issues = (*issues, *lint_kustomization(str(file), text, _Beside(file.parent)))
             if problem is not None:
                 issues = (problem, *issues)
-            issues = tuple(issue for issue in issues if issue.rule not in ignore)
-            checked.append(Checked(path=str(file), issues=issues, text=text, mended=mend(text, issues)))
+            idle = file != path and all(issue.rule in _IDLE for issue in issues) and (bool(issues) or not text)
+            issues = tuple(issue for issue in issues if issue.rule not in ignore and not idle)
+            checked.append(Checked(path=str(file), issues=issues, text=text, mended=mend(text, issues), idle=idle))
     return checked
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        names = sorted(p for p in path.iterdir() if p.is_file() and (p.suffix in _KINDS or p.name.startswith(".env")))
-        if not names:
-            raise UsageError(f"{path}: no deployment file in this directory", hint=f"looked for {', '.join(_KINDS)}")
-        return names
+        found = sorted(_below(path))
+        if not found:
+            hint = f"looked for {', '.join(_KINDS)} and Dockerfiles, here and below"
+            raise UsageError(f"{path}: no deployment file in this directory", hint=hint)
+        if len(found) > _MOST_FILES:
+            hint = "name the directory that holds the deployment"
+            raise UsageError(f"{path}: more than {_MOST_FILES} files that could start a server", hint=hint)
+        return found
     if not path.exists():
         raise UsageError(f"{path}: no such file", hint="give a Compose file, a manifest, a script, a unit or a config")
     return [path]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield files of known kinds; hidden directories, installed packages and links to directories are passed over."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
+        for name in names:
+            if name.endswith(_KINDS) or name.startswith(".env") or is_dockerfile(name):
+                yield Path(place, name)
 
 
 def _read(path: Path) -> tuple[str, Issue | None]:

@@ -18,7 +18,7 @@ def check(
         list[Path],
         typer.Argument(
             help="Compose files, Kubernetes manifests, scripts, docker run lines, systemd units, env files, engine "
-            "configs; of a directory all of these."
+            "configs, Dockerfiles; of a directory all of these, also in those below it."
         ),
     ],
     engine_version: Annotated[
@@ -109,7 +109,9 @@ def _show(checked: list[app.Checked], *, fix: bool, notes: bool) -> None:
     shown = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
     mendable = any(item.diff for item in checked) and not fix
     hint = "; --fix makes the changes of the diff" if mendable else ""
-    typer.echo(f"{len(checked)} file{'s' if len(checked) != 1 else ''}: {shown}{hint}", err=True)
+    idle = sum(item.idle for item in checked)
+    rest = f" ({idle} without a server)" if idle else ""
+    typer.echo(f"{len(checked)} file{'s' if len(checked) != 1 else ''}{rest}: {shown}{hint}", err=True)
 
 
 _ALWAYS = (

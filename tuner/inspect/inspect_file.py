@@ -17,7 +17,7 @@ from tuner.inspect.lint_fit import lint_fit
 from tuner.inspect.lint_kubernetes import lint_kubernetes
 from tuner.inspect.lint_python import lint_python
 from tuner.inspect.lint_scaling import lint_scaling, lint_values
-from tuner.inspect.lint_script import lint_install_at_start, lint_script
+from tuner.inspect.lint_script import lint_install_at_start, lint_script, lint_unpinned
 from tuner.inspect.lint_trtllm import (
     is_trtllm_yaml,
     lint_trtllm_script,
@@ -29,6 +29,7 @@ from tuner.inspect.lint_trtllm import (
 )
 from tuner.inspect.lint_unit import lint_unit
 from tuner.inspect.read_compose import is_compose, read_compose
+from tuner.inspect.read_dockerfile import is_dockerfile, read_dockerfile
 from tuner.inspect.read_kubernetes import is_manifest, read_pods
 from tuner.inspect.read_other import embedded_servers, helm_servers, kserve_servers
 from tuner.inspect.read_scripts import read_env_file, read_script, read_unit, unit_servers
@@ -109,6 +110,8 @@ class _Inspection:
         elif base.endswith(".py"):
             if not lint_python(self.text, self._version(), self.report):
                 self._nothing()
+        elif is_dockerfile(base):
+            self._dockerfile()
         elif base.endswith(".service") or (_UNIT_SECTION.search(self.text) and "ExecStart" in self.text):
             self._unit()
         elif base.endswith((".sh", ".bash", ".sbatch")) or self.text.startswith("#!"):
@@ -204,6 +207,15 @@ class _Inspection:
             if _INTEREST.search(document.text) and re.search(r"^\s*[\w.-]+:(?:\s|$)", document.text, re.MULTILINE):
                 self._yaml(document.text, document.line - 1)
         if not read.servers:
+            self._nothing()
+
+    def _dockerfile(self) -> None:
+        read = read_dockerfile(self.text, self.name)
+        for line in read.unpinned:
+            lint_unpinned(line, self.report)
+        if read.server is not None:
+            self._server(read.server)
+        elif not read.unpinned:
             self._nothing()
 
     def _unit(self) -> None:

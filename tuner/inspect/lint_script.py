@@ -91,18 +91,23 @@ def _command(command: Command, starts_server: bool, report: Report) -> None:
     joined = " ".join(texts)
     install = re.search(r"\bpip3? install\b", joined)
     if install and starts_server and "==" not in joined and "-r" not in texts and "vllm" in joined:
-        report.warning(
-            command.line,
-            "install-unpinned",
-            "vllm is installed without a version: each run may get another engine with other flags",
-            "pip install vllm==<version>",
-        )
+        lint_unpinned(command.line, report)
     for word in command.words:
         if SECRET_VALUE.search(word.text):
             secret("a word of the command", word, report)
     for name, word in command.env.items():
         if name == "LD_LIBRARY_PATH" and "/ollama/" in word.text:
             _borrowed(word, report)
+
+
+def lint_unpinned(line: int, report: Report) -> None:
+    """Say that vLLM is installed in whatever release is the newest."""
+    report.warning(
+        line,
+        "install-unpinned",
+        "vllm is installed without a version: each run may get another engine with other flags",
+        "pip install vllm==<version>",
+    )
 
 
 def _unseen(command: Command, text: str, report: Report) -> None:

@@ -17,6 +17,7 @@ from tuner.inspect.view import View, facts
 Rule = Callable[[View, Report], None]
 _FLOATING = re.compile(r"^(?:latest|nightly|main|master|dev|stable|edge|cu\d+)(?:$|[-_.])|^$")
 _OPEN_HOSTS = ("0.0.0.0", "::", "[::]")  # noqa: S104  (addresses in files that are read)
+_TOKEN_FROM_OUTSIDE = ("shell", "config", "env", "embedded", "dockerfile")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -133,7 +134,7 @@ def token_is_given(view: View, report: Report) -> None:
     known = {"HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN"}
     given = known & {*server.env, *server.passed} or "hf-token" in view.arguments.words
     offline = server.env.get("HF_HUB_OFFLINE")
-    if given or server.form in ("shell", "config", "env", "embedded") or (offline and offline.text == "1"):
+    if given or server.form in _TOKEN_FROM_OUTSIDE or (offline and offline.text == "1"):
         return
     if server.box is not None and server.box.reads_env_file:
         return

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from tuner.inspect.issue import Word
 from tuner.inspect.read_compose import published, seconds
-from tuner.inspect.server import Box, DockerRun, Port, Server, docker_run, find_engine, in_container, parse_image
+from tuner.inspect.server import Box, DockerRun, Found, Port, Server, docker_run, find_engine, in_container, parse_image
 from tuner.inspect.shell import Command, Heredoc, Script, read_shell
 from tuner.inspect.tree import Problem
 
+_OWN = re.compile(r"^# Written by llmtune (?:[^\n]*\n#)+? engine +(vllm|trtllm) ", re.MULTILINE)
 _VARIABLE_IN_PORT = re.compile(r"\$\{?\w+\}?")
 
 
@@ -28,8 +29,9 @@ def read_script(text: str, file: str, line: int = 1) -> ReadScript:
     script = read_shell(text, line)
     servers: list[Server] = []
     documents: list[Heredoc] = []
+    own = _OWN.search(text)
     for command in script.commands:
-        servers += _servers(command, script, file)
+        servers += _servers(command, script, file, own[1] if own else None)
         for body in command.heredocs:
             program = command.words[0].text.rsplit("/", 1)[-1]
             inner = read_script(body.text, file, body.line) if program in ("bash", "sh", "ssh", "sudo") else None
@@ -41,18 +43,27 @@ def read_script(text: str, file: str, line: int = 1) -> ReadScript:
     return ReadScript(servers, script, documents)
 
 
-def _servers(command: Command, script: Script, file: str) -> list[Server]:
+def _servers(command: Command, script: Script, file: str, own: str | None) -> list[Server]:
     run = docker_run(command.words)
     if run is not None:
         server = docker_server(run, file)
         return [server] if server is not None else []
-    found = find_engine(command.words)
+    found = find_engine(command.words) or (_own_engine(command.words, own) if own else None)
     if found is None:
         return []
     env = {**script.exported, **command.env, **_env_words(found.before)}
     server = Server(file, found.start.text.rsplit("/", 1)[-1], found.start.line, "shell", found.engine, found.entry, [])
     server.args, server.env, server.before = found.args, env, found.before
     return [server]
+
+
+def _own_engine(words: list[Word], engine: str) -> Found | None:
+    """Find the server in a script of ours, whose engine may have any name: `exec PROGRAM [serve] ARGUMENTS`."""
+    if len(words) < 2 or words[0].text != "exec":
+        return None
+    if engine == "trtllm":
+        return Found(engine, "trtllm-serve", words[2:], words[1], [])
+    return Found(engine, "serve", words[3:], words[1], []) if words[2].text == "serve" else None
 
 
 def _env_words(words: list[Word]) -> dict[str, Word]:

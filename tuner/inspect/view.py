@@ -119,8 +119,11 @@ def known_model(name: str) -> ModelSpec | None:
 
 @lru_cache(maxsize=16)
 def installed(package: str, text: str) -> str | None:
-    """Return the version that a file's own `pip install package==version` names."""
-    match = re.search(rf"\b{package}(?:\[[\w,]+\])?==(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)", text)
+    """Return the version that a file's own `pip install package==version` names, or the head of a file of ours."""
+    number = r"(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)"
+    match = re.search(rf"\b{package}(?:\[[\w,]+\])?=={number}", text)
+    if match is None and "# Written by llmtune" in text[:500]:
+        match = re.search(rf"^# engine +{package} {number}", text, re.MULTILINE)
     return match[1] if match else None
 
 
