@@ -17,7 +17,7 @@ from tests.fakes.fake_adapter import FakeAdapter
 from tests.fakes.fake_launcher import Death, FakeLauncher
 from tests.fakes.studies import WORKLOAD, Dimensions, Onlooker, config, light_collector, question, setting_of
 from tests.fakes.truth_server import Behaviour
-from tuner.app import load
+from tuner.app import load, search
 from tuner.app.events import Event, PhaseEntered, TrialStarted
 from tuner.app.optimize import optimize
 from tuner.app.resolve import Resolved
@@ -50,6 +50,7 @@ def _light() -> Iterator[None]:
 def _fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "fake", FakeAdapter())
     monkeypatch.setattr(ready, "POLL_S", 0.02)
+    monkeypatch.setattr(search, "suspect", lambda *_: None)  # a test machine is always disturbed
 
 
 def study_of(resolved: Resolved, folder: Path) -> optuna.Study:
@@ -169,10 +170,10 @@ def test_when_nothing_works_it_stops_soon_and_says_why(tmp_path: Path) -> None:
     resolved = question(tmp_path, SPACE, trials=12)
     with pytest.raises(NothingMeasuredError) as caught:
         run(resolved, launcher, seen)
-    assert len(launcher.started) <= 6
+    assert len(launcher.started) == 3
     assert "no such model" in (caught.value.hint or "")
     assert "engine.log" in (caught.value.hint or "")
-    assert any("all failed the same way" in note for note in seen.notes)
+    assert any("3 launches all failed for the same cause" in note for note in seen.notes)
     assert not list(tmp_path.rglob("plan.json"))
     again = FakeLauncher(fast)
     with pytest.raises(NothingMeasuredError):
@@ -265,7 +266,7 @@ def test_prompts_are_fresh_in_every_run(tmp_path: Path, monkeypatch: pytest.Monk
     original = load.requests_of
     monkeypatch.setattr(load, "requests_of", lambda *a, **k: salts.append(k["salt"]) or original(*a, **k))
     run(question(tmp_path, SMALL, trials=2), FakeLauncher(fast))
-    assert len(salts) == 2 + 2 * 2
+    assert len(salts) == 2 + 2 * 2 + 2 * 3, "trials, rounds, and the load curve of each arm"
     assert len(set(salts)) == len(salts)
 
 

@@ -12,9 +12,12 @@ from tests.fakes.fake_launcher import FakeLauncher
 from tests.fakes.studies import question
 from tests.unit.measure_records import lane, record, run
 from tuner.app import trial as module
-from tuner.app.trial import Bench, _last_words, _Seen, judge
+from tuner.app.judge import Seen, judge
+from tuner.app.load import Loaded, One
+from tuner.app.trial import Bench, _last_words
+from tuner.domain.engine import ServerMetrics
 from tuner.domain.load_record import INTERRUPTED
-from tuner.domain.trial import Failed, FailureKind, Measured
+from tuner.domain.trial import Dropped, Failed, FailureKind, Measured
 from tuner.errors import HardwareError
 from tuner.runtime.base import Teardown
 from tuner.runtime.ready import NotReady, Ready
@@ -54,18 +57,21 @@ class Stub:
         return "the whole log" if self.asked > self._complete_after else "the begin"
 
 
-def bench(**changes: Any) -> Bench:
-    spec = question(Path("nowhere"), {"a": (None, 1)}, **changes).spec
-    return Bench(spec, FakeAdapter(), FakeLauncher(), Path("nowhere"), lambda _: None, gpu_base=())
+STUDY = question(Path("nowhere"), {"a": (None, 1)}).spec
 
 
-def seen(**changes: Any) -> _Seen:
+def seen(**changes: Any) -> Seen:
     fields: dict[str, Any] = {"ready": READY, "run": run(lane(30)), "start_s": 2.5, "memory": 123, **changes}
-    return _Seen(**fields)
+    dropped = fields.pop("dropped", None)
+    load = fields.pop("run")
+    counters = ServerMetrics(), ServerMetrics()
+    if load is not None:
+        fields["loaded"] = Loaded(One(STUDY.workload, load, *counters, dropped=dropped), dropped=dropped)
+    return Seen(**fields)
 
 
 def judged(server: Stub | None = None, **changes: Any) -> Any:
-    return judge(bench(), seen(**changes), server)  # type: ignore[arg-type]
+    return judge(STUDY, FakeAdapter(), seen(**changes), server)  # type: ignore[arg-type]
 
 
 def not_ready(kind: str, exit_code: int | None = None) -> NotReady:
@@ -153,6 +159,22 @@ def test_a_server_that_would_not_go_blames_the_machine(teardown: dict[str, Any],
     assert says in outcome.reason
 
 
+def test_a_run_that_was_ended_because_it_cannot_win_is_no_failure_and_no_result() -> None:
+    why = ("slo", "p95 ttft<=1ms is out of reach: 9 of 9 requests missed it")
+    outcome = judged(run=run(lane(9), stopped=why[1]), dropped=why)
+    assert isinstance(outcome, Dropped)
+    assert (outcome.rule, outcome.reason) == why
+    assert outcome.measurement is not None
+    assert outcome.measurement.completed == 9
+
+
+def test_a_server_that_dies_while_its_run_is_ended_has_failed() -> None:
+    why = ("slo", "out of reach")
+    outcome = judged(run=run(lane(9), stopped=why[1]), dropped=why, exit_code=1, log=OOM)
+    assert isinstance(outcome, Failed)
+    assert outcome.failure is FailureKind.OUT_OF_MEMORY
+
+
 def test_the_tail_of_the_log_is_kept() -> None:
     outcome = judged(exit_code=1, log="x" * 10_000 + "the end")
     assert isinstance(outcome, Failed)
@@ -164,7 +186,7 @@ def test_the_tail_of_the_log_is_kept() -> None:
 # --- the last words
 
 
-def last_words(server: Stub, **changes: Any) -> _Seen:
+def last_words(server: Stub, **changes: Any) -> Seen:
     found = seen(**changes)
     _last_words(server, found)  # type: ignore[arg-type]
     return found
@@ -205,4 +227,4 @@ def test_gpus_must_be_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "wait_gpu_memory_back", lambda *_, **__: Settled(
         settled=False, seconds=1.0, missing_bytes=3 << 30))
     with pytest.raises(HardwareError, match=r"3\.0 GiB more than before"):
-        module._require_base(bench())
+        module._require_base(Bench(STUDY, FakeAdapter(), FakeLauncher(), Path("nowhere"), lambda _: None, gpu_base=()))

@@ -70,6 +70,12 @@ def test_refuses_with_the_part_and_a_form_that_works(text: str, says: str, hints
     assert caught.value.exit_code == 2
 
 
+def test_two_limits_on_the_same_are_refused() -> None:
+    with pytest.raises(SloError, match="p95 ttft<=300ms and p95 ttft<=400ms limit the same"):
+        parse_slo("p95 ttft<=300ms, p95 ttft<=0.4s")
+    assert len(parse_slo("p95 ttft<=300ms, p95 ttft[chat]<=200ms, p99 ttft<=400ms").limits) == 3
+
+
 def test_names_the_wrong_one_among_several() -> None:
     with pytest.raises(SloError, match="p95 ibl<=40ms"):
         parse_slo("p95 ttft<=300ms, p95 ibl<=40ms")
@@ -81,11 +87,16 @@ latencies = st.builds(
     metric=st.sampled_from(["ttft", "itl", "tpot", "e2e"]),
     percentile=st.one_of(st.none(), st.integers(1, 99).map(float), st.just(99.9), st.just(99.99)),
     maximum=milliseconds.filter(lambda ms: ms > 0),
+    group=st.sampled_from(["", "chat", "long-form_2.0"]),
 )
 shares = st.integers(0, 10**6).map(lambda ppm: Limit(metric="error_rate", percentile=None, maximum=ppm / 1e6))
 
 
-@given(st.lists(st.one_of(latencies, shares), max_size=4))
+def same(limit: Limit) -> tuple[object, ...]:
+    return limit.metric, limit.percentile, limit.group
+
+
+@given(st.lists(st.one_of(latencies, shares), max_size=4, unique_by=same))
 def test_canonical_text_reads_back(limits: list[Limit]) -> None:
     again = parse_slo(Slo(limits=tuple(limits)).text)
     assert [(one.metric, one.percentile) for one in again.limits] == [(one.metric, one.percentile) for one in limits]

@@ -7,9 +7,10 @@ import pytest
 from tests.unit.measure_records import lane, record, run
 from tuner.domain.slo import Slo, parse_slo
 from tuner.domain.study import Objective
-from tuner.domain.trial import Warn
+from tuner.domain.trial import Estimate, Warn
 from tuner.errors import NothingMeasuredError
-from tuner.measure.compare import combine, ratio_over_rounds
+from tuner.measure.compare import combine, noise_floor, ratio_over_rounds
+from tuner.measure.front import front
 from tuner.measure.objective import NO_SAMPLES, direction, meets, score, slo_violations
 from tuner.measure.requests import measure
 from tuner.measure.warnings import ADVICE, advice
@@ -20,10 +21,49 @@ GOOD = measure(run(lane(40)), parse_slo("p95 ttft<=30ms"))
 BROKEN = measure(run([record(n, start_ms=n, chunks_ms=(), error="http_503", end_ms=2) for n in range(12)]))
 
 
+KNEE = Estimate(value=8.0, low=8.0, high=9.0, n=5)
+FULL = GOOD.model_copy(update={"knee": KNEE, "joules_per_token": Estimate(value=2.0, low=1.9, high=2.1, n=40)})
+
+
 @pytest.mark.parametrize("objective", get_args(Objective))
 def test_every_objective_has_a_value_and_a_direction(objective: Objective) -> None:
-    assert score(GOOD, objective).value > 0
-    assert direction(objective) == ("maximize" if objective.endswith("_per_s") else "minimize")
+    assert score(FULL, objective, dollars_per_hour=3.0).value > 0
+    more_is_better = objective.endswith("_per_s") or objective in ("max_concurrency", "max_rate")
+    assert direction(objective) == ("maximize" if more_is_better else "minimize")
+
+
+@pytest.mark.parametrize("objective", ["max_concurrency", "max_rate", "cost_per_mtok", "joules_per_token"])
+def test_what_was_not_measured_has_no_score(objective: Objective) -> None:
+    with pytest.raises(NothingMeasuredError):
+        score(GOOD, objective)
+
+
+def test_replicas_share_the_machine() -> None:
+    """More GPUs for one server never look like a better setting: rates count for all servers that fill the machine."""
+    one, four = (score(FULL, "output_tokens_per_s", replicas=count) for count in (1, 4))
+    assert four.value == pytest.approx(4 * one.value)
+    assert four.high == pytest.approx(4 * one.high)
+    assert score(FULL, "p95_ttft", replicas=4) == score(FULL, "p95_ttft")
+    costs = [score(FULL, "cost_per_mtok", replicas=count, dollars_per_hour=8.0).value for count in (1, 4)]
+    assert costs[0] == pytest.approx(4 * costs[1])
+    assert costs[0] == pytest.approx(8.0 / 3600 / one.value * 1e6)
+
+
+def test_the_noise_floor_is_the_spread_between_starts() -> None:
+    assert noise_floor([[100, 100, 100], [50, 50, 50]], 3) == pytest.approx(0)
+    quiet, loud = noise_floor([[100, 101, 99]], 3), noise_floor([[100, 110, 90]], 3)
+    assert 0.02 < quiet < 0.05 < loud < 0.5
+    assert noise_floor([[100, 101, 99], [200, 202, 198]], 3) < quiet, "more starts tell it better"
+    with pytest.raises(ValueError, match="two starts"):
+        noise_floor([[100], [200]], 1)
+
+
+def test_the_front_is_what_nothing_beats_in_everything() -> None:
+    points = [
+        {"output_tokens_per_s": 10.0, "p95_ttft": 5.0}, {"output_tokens_per_s": 8.0, "p95_ttft": 3.0},
+        {"output_tokens_per_s": 8.0, "p95_ttft": 4.0}, {"output_tokens_per_s": 10.0}, {},
+    ]
+    assert front(points, ("output_tokens_per_s", "p95_ttft")) == [True, True, False, False, False]
 
 
 def test_the_objectives_are_what_they_say() -> None:
@@ -91,12 +131,12 @@ def test_ratios_that_are_none(a: list[float], b: list[float]) -> None:
 
 def test_runs_of_one_configuration_are_combined_by_their_spread() -> None:
     runs = [measure(run(lane(40, every_ms=every))) for every in (100, 110, 120)]
-    found = combine(runs, "output_tokens_per_s")
+    found = combine([one.output_tokens_per_s for one in runs])
     assert found.n == 3
     assert found.low < min(one.output_tokens_per_s.value for one in runs)
-    assert combine(runs[:1], "output_tokens_per_s") == runs[0].output_tokens_per_s
+    assert combine([runs[0].output_tokens_per_s]) == runs[0].output_tokens_per_s
     with pytest.raises(ValueError, match="nothing"):
-        combine([], "output_tokens_per_s")
+        combine([])
 
 
 @pytest.mark.parametrize("kind", list(Warn))

@@ -43,6 +43,12 @@ class Ask(Record):
     finalists: int | None = Field(default=None, ge=1)
     verify_rounds: int | None = Field(default=None, ge=2)
     start_timeout: str | None = None
+    max_failures: int | None = Field(default=None, ge=1)
+    gpu_hours: float | None = Field(default=None, gt=0)
+    soak: str | None = None
+    price: float | None = Field(default=None, gt=0)
+    sampler: str | None = None
+    warm_start: str | None = None
     gpu: str | None = None
     engine_version: str | None = None
     study: str | None = None
@@ -79,7 +85,7 @@ def merge(options: Ask, study_file: Path | None) -> tuple[Ask, dict[str, str]]:
     except ValidationError as error:
         raise document.invalid(error) from None
     values = base.model_dump(exclude_none=True)
-    for name in ("space", "baseline", "workload", "model", "out"):
+    for name in ("space", "baseline", "workload", "model", "out", "warm_start"):
         text = values.get(name)
         beside = os.path.join(study_file.parent, text) if isinstance(text, str) else None  # noqa: PTH118
         if beside is not None and os.path.exists(beside):  # noqa: PTH110  (pathlib raises for what is too long)
@@ -105,7 +111,7 @@ def command(ask: Ask) -> str:
     words = ["llmtune", "optimize"]
     for name in Ask.model_fields:
         value = getattr(ask, name)
-        if name in ("engine_command", "storage", "out") or value in (None, ()):
+        if name in ("engine_command", "storage", "out", "warm_start") or value in (None, ()):
             continue
         option = f"--{name.replace('_', '-')}"
         values = value if isinstance(value, tuple) else (value,)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 
 from tuner import __version__
+from tuner.app.history import keeps_slo, observed
 from tuner.app.resolve import Resolved
+from tuner.app.scoring import replicas, scored
 from tuner.app.trial import Bench
+from tuner.app.verdict import noise
 from tuner.app.verify import Entrant, rank
 from tuner.app.words import value_text
 from tuner.domain.engine import EngineConfig
-from tuner.domain.plan import Arm, Change, Plan, Sizing, TrialRow, Verdict
+from tuner.domain.plan import Arm, Change, Importance, Plan, Sizing, Soak, TrialRow, Verdict
 from tuner.domain.space import SearchSpace
-from tuner.domain.trial import Dropped, Failed, Infeasible, Measured, Trial
-from tuner.measure.objective import meets, score
+from tuner.domain.study import StudySpec
+from tuner.domain.trial import Dropped, Estimate, Failed, Infeasible, LoadPoint, Measured, Measurement, Trial
+from tuner.errors import NothingMeasuredError
+from tuner.measure.front import front
+from tuner.measure.objective import direction
 from tuner.rules import findings
+from tuner.search.surrogate import importances
 
 
 def conclude(
@@ -27,6 +35,7 @@ def conclude(
     verdict: Verdict,
     winner: Arm | None,
     chosen: Sequence[Entrant],
+    soaked: Soak | None = None,
 ) -> Plan:
     """Build the plan that deploys the winner; without one, the best trial of the search, marked not verified."""
     spec = bench.spec
@@ -48,12 +57,26 @@ def conclude(
         config=trial.config,
         launch=bench.engine.launch(spec.model, trial.config, spec.engine),
         startup=outcome.startup,
-        sizing=Sizing(start_s=max(starts), start_n=len(starts), peak_memory_bytes=max(memory, default=None)),
+        sizing=Sizing(
+            start_s=max(starts),
+            start_n=len(starts),
+            peak_memory_bytes=max(memory, default=None),
+            replicas=replicas(spec, trial.config),
+            knee_in_flight=_knee_in_flight(spec, entrant.levels if entrant else outcome.levels),
+        ),
         verdict=verdict,
         arms=tuple(found),
         changes=_changes(trial.config, reference.config if reference else None, spec.space),
-        trials=tuple(_row(bench, trial) for trial in trials),
-        warnings=_warnings(bench, trial.config, found, chosen),
+        trials=_rows(bench, trials),
+        importances=tuple(
+            Importance(flag=flag, share=share)
+            for flag, share in importances(
+                resolved.space, observed(spec, resolved.space, trials), direction(spec.objective)
+            )
+        ),
+        noise=noise(spec, [arm for arm in found if arm in (reference, winner) or arm.label == "best"]),
+        soak=soaked,
+        warnings=(*_warnings(bench, trial.config, found, chosen), *(f"soak: {text}" for text in _problems(soaked))),
         command=resolved.command,
     )
 
@@ -69,6 +92,37 @@ def _changes(config: EngineConfig, before: EngineConfig | None, space: SearchSpa
     )
 
 
+def _problems(soaked: Soak | None) -> tuple[str, ...]:
+    return soaked.problems if soaked is not None else ()
+
+
+def _knee_in_flight(spec: StudySpec, levels: Sequence[LoadPoint]) -> float | None:
+    """Return the requests in flight at the highest level that kept the SLO, if a higher one did not.
+
+    Without an SLO, or with every level below the knee, nothing is known of where it lies.
+    """
+    kept = [point for point in levels if point.meets_slo]
+    missed = [point for point in levels if not point.meets_slo]
+    if not spec.slo.limits or not kept or not missed:
+        return None
+    highest = max(kept, key=lambda point: point.load)
+    return highest.in_flight if highest.in_flight > 0 else None
+
+
+def _rows(bench: Bench, trials: Sequence[Trial]) -> tuple[TrialRow, ...]:
+    """Return the history, with the Pareto front over all objectives among the trials that keep the SLO."""
+    spec = bench.spec
+    objectives = (spec.objective, *spec.also)
+    rows = [_row(bench, trial) for trial in trials]
+    values = [
+        {name: found.value for name, found in row.values.items()} if row.meets_slo and spec.also else {} for row in rows
+    ]
+    on_front = front(values, objectives)
+    return tuple(
+        row.model_copy(update={"on_front": True}) if best else row for row, best in zip(rows, on_front, strict=True)
+    )
+
+
 def _row(bench: Bench, trial: Trial) -> TrialRow:
     base: dict[str, object] = {
         "number": trial.number,
@@ -77,19 +131,33 @@ def _row(bench: Bench, trial: Trial) -> TrialRow:
         "outcome": trial.outcome.kind,
         "settings": {flag: value_text(value) for flag, value in trial.config.values.items()},
         "own_s": round(trial.own_seconds, 3) if trial.phases else None,
+        "predicted": trial.predicted,
+        "seconds": round(sum(phase.seconds for phase in trial.phases), 3) if trial.phases else None,
     }
     match trial.outcome:
         case Measured() as outcome:
             base |= {
-                "score": score(outcome.measurement, bench.spec.objective),
+                "score": scored(bench.spec, trial.config, outcome.measurement),
                 "start_s": outcome.start_s,
-                "meets_slo": meets(outcome.measurement, bench.spec.slo),
+                "meets_slo": keeps_slo(bench.spec, outcome),
+                "values": _values(bench.spec, trial.config, outcome.measurement),
             }
         case Failed() as outcome:
             base |= {"failure": outcome.failure, "reason": outcome.reason}
-        case Infeasible() | Dropped() as outcome:
+        case Dropped() as outcome:
+            base |= {"reason": outcome.reason, "start_s": outcome.start_s}
+        case Infeasible() as outcome:
             base |= {"reason": outcome.reason}
     return TrialRow.model_validate(base)
+
+
+def _values(spec: StudySpec, config: EngineConfig, measurement: Measurement) -> dict[str, Estimate]:
+    """Return every objective of a study that has several; one that this trial has no value for is missing."""
+    found: dict[str, Estimate] = {}
+    for objective in (spec.objective, *spec.also) if spec.also else ():
+        with contextlib.suppress(NothingMeasuredError):
+            found[objective] = scored(spec, config, measurement, objective)
+    return found
 
 
 def _warnings(

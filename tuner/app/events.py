@@ -38,6 +38,10 @@ class TrialStarted:
     index: int
     total: int
     seconds_left: float | None
+    device_hours: float | None = None
+    """What the study's trials have taken so far, times the machine's devices."""
+    expected: Estimate | None = None
+    """What the objective should come to. PREDICTED."""
 
 
 @dataclass(frozen=True)

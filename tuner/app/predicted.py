@@ -69,18 +69,21 @@ class Loaded(NamedTuple):
         return workload.model_copy(update=changed) if changed else workload
 
 
-def loads_of(outcome: Measured, workload: Workload) -> list[tuple[Loaded, dict[str, float]]]:
-    """Return what a trial measured: at the study's load, and at every other level that was run on the same start."""
+def loads_of(
+    outcome: Measured, workload: Workload, share: Loaded | None = None
+) -> list[tuple[Loaded, dict[str, float]]]:
+    """Return what a trial measured: at its share of the study's load, and at all other levels of the same start."""
+    share = share or Loaded()
     found = outcome.measurement
     row = {"output_tokens_per_s": found.output_tokens_per_s.value, "requests_per_s": found.requests_per_s.value}
     for name in ("ttft", "itl", "e2e"):
         summary: LatencySummary | None = getattr(found, f"{name}_ms")
         if summary is not None:
             row |= {f"{stat}_{name}": getattr(summary, stat).value for stat in ("mean", "p50", "p95")}
-    rows = [(Loaded(), row)] if row["output_tokens_per_s"] > 0 and "mean_ttft" in row else []
+    rows = [(share, row)] if row["output_tokens_per_s"] > 0 and "mean_ttft" in row else []
     own = workload.arrivals
     for point in outcome.levels:
-        if isinstance(own, ClosedLoop) and point.clients == own.concurrency:
+        if isinstance(own, ClosedLoop) and point.clients == (share.clients or own.concurrency):
             continue
         level = {"output_tokens_per_s": point.output_tokens_per_s.value, "requests_per_s": point.requests_per_s.value}
         level |= {"p95_ttft": point.p95_ttft_ms.value} if point.p95_ttft_ms else {}

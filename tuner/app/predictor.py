@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.app.predicted import METRICS, Loaded, Predicted, Ranged, loads_of, predicted_of, text_of
+from tuner.app.scoring import replicas, shared_workload
 from tuner.app.step_models import GpuModel, HostModel, Server, cache_tokens, model_of, unmodelled
 from tuner.app.traffic import jobs_of
 from tuner.capacity.jobs import Job, Simulated
@@ -72,7 +73,7 @@ class Predictor:
         """Learn from a trial. Those without a measurement say nothing of speed and are passed over."""
         if self.model is None or not isinstance(trial.outcome, Measured) or not self._on(self.spec.workload):
             return
-        loads = loads_of(trial.outcome, self.spec.workload)
+        loads = loads_of(trial.outcome, self.spec.workload, self._share(trial.config))
         if not loads:
             return
         self._remember(trial, loads)
@@ -90,11 +91,23 @@ class Predictor:
         None where it cannot say: too few trials, an engine, a GPU or a kind of workload that is not modelled, a setting
         whose effect no trial has shown, or a configuration that does not fit.
         """
-        found = self._simulated(config, load)
+        found = self._simulated(config, load or self._share(config))
         if found is None:
             return None
         done, reading = found
         return predicted_of(reading, done, self.spec, self.band, len(self.trials))
+
+    def _share(self, config: EngineConfig) -> Loaded:
+        """Return the load that one server gets of the study's, where several of this configuration fill the machine."""
+        count = replicas(self.spec, config)
+        share = shared_workload(self.spec.workload, count)
+        match share.arrivals:
+            case ClosedLoop(concurrency=clients) if count > 1:
+                return Loaded(clients=clients, requests=share.requests)
+            case OpenLoop(rate_per_s=rate) if count > 1:
+                return Loaded(rate_per_s=rate, requests=share.requests)
+            case _:
+                return Loaded()
 
     def band(self, metric: str) -> float:
         """Return the half width, as a logarithm, of the range that held 8 of 10 of the trials predicted so far."""

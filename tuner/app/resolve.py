@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
-
-from pydantic import ValidationError
+from typing import cast, get_args
 
 from tuner.app.ask import Ask, command, seconds
+from tuner.app.named import SHORT, resolve_model, resolve_workload
+from tuner.app.objectives import parse_objectives, price_per_hour
+from tuner.app.recipes import recipes
 from tuner.domain.engine import EngineConfig, Setting
 from tuner.domain.hardware import Hardware
 from tuner.domain.model import ModelSpec
 from tuner.domain.slo import Slo, parse_slo
 from tuner.domain.space import SearchSpace
-from tuner.domain.study import Budget, EngineInstall, Objective, StudySpec
-from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Workload
+from tuner.domain.study import Budget, EngineInstall, StudySpec
+from tuner.domain.workload import Workload
 from tuner.engines import ENGINES
 from tuner.errors import EngineError, FlagError, HardwareError, ModelError, UsageError
-from tuner.facts.catalog import architecture_problem, model_by_alias, model_by_hub_id, workload_preset
+from tuner.facts.catalog import architecture_problem
 from tuner.facts.flags import flag_table, newest_version
 from tuner.facts.gpus import parse_hardware
-from tuner.facts.located import load_document
 from tuner.facts.read import bundled
 from tuner.inspect.command import parse_value, read_baseline
-from tuner.inspect.model_dir import cached_config, read_model_dir, with_config
 from tuner.inspect.trtllm_command import read_trtllm_baseline
 from tuner.rules import findings
 from tuner.runtime.detect import detect_engine, detect_hardware
+from tuner.search.sampler import Kind
 from tuner.search.spaces import UNSET, OpenSpace, load_space, open_space
 
 _STUDY_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")
 _IMAGE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")
-_SHORT = re.compile(r"^(\d+)x(\d+)(?:@(?:c(\d+)|(\d+(?:\.\d+)?)/s))?$")
 _DEFAULT_TRIALS, _DEFAULT_FINALISTS, _DEFAULT_ROUNDS = 20, 2, 3
 _DEFAULTED = ("engine", "workload", "objective", "trials", "finalists", "verify_rounds", "out", "seed")
 _GIB = 1 << 30
@@ -50,6 +48,9 @@ class Resolved:
     out: Path
     storage: str | None
     command: str
+    sampler: Kind = "llmtune"
+    recipes: tuple[EngineConfig, ...] = ()
+    """Configurations that are tried before the sampler is asked."""
 
 
 def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
@@ -68,8 +69,8 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
     model = resolve_model(ask.model, ask.model_name)
     workload = resolve_workload(ask.workload or "chat", ask.requests)
     slo = parse_slo(ask.slo) if ask.slo else Slo()
-    objective = _objective(ask.objective, slo)
     hardware = parse_hardware(ask.gpu) if ask.gpu else detect_hardware()
+    objectives = parse_objectives(ask.objective, slo, workload, hardware)
     install = _assumed(engine_name, ask, hardware) or _detected(engine_name, ask.engine_command)
     if ask.image:
         install = install.model_copy(update={"image": _pinned(ask.image)})
@@ -87,6 +88,9 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
         finalists=ask.finalists or _DEFAULT_FINALISTS,
         verify_rounds=ask.verify_rounds or _DEFAULT_ROUNDS,
         start_timeout_s=seconds(ask.start_timeout, "--start-timeout") if ask.start_timeout else None,
+        device_hours=ask.gpu_hours,
+        max_failures=ask.max_failures,
+        soak_s=seconds(ask.soak, "--soak") if ask.soak else 0.0,
     )
     spec = StudySpec(
         name=ask.study or "unnamed",
@@ -95,7 +99,9 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
         engine=install,
         workload=workload,
         slo=slo,
-        objective=objective,
+        objective=objectives[0],
+        also=objectives[1:],
+        price_per_hour=price_per_hour(ask.price, objectives, hardware),
         space=space.model_copy(update={"settings": tuple(s for s in space.settings if s.flag not in left)}),
         pins=pins,
         baseline=baseline,
@@ -114,84 +120,16 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
         out=Path(ask.out or "outputs"),
         storage=ask.storage,
         command=command(ask),
+        sampler=_sampler(ask.sampler),
+        recipes=recipes(opened, ask.warm_start),
     )
 
 
-def resolve_model(text: str, name: str | None) -> ModelSpec:
-    """Resolve a directory, an alias (exact match) or a hub id.
-
-    Raises:
-        ModelError: none of these, or a broken directory.
-
-    """
-    path = os.path.expanduser(text)  # noqa: PTH111  (pathlib raises for homes that are not there)
-    if os.path.isdir(path) or text.startswith((".", "/", "~")):  # noqa: PTH112  (and for what is too long)
-        return read_model_dir(Path(path), requested=text, name=name)
-    model = model_by_alias(text) or model_by_hub_id(text)
-    if model.architecture is None:
-        config = cached_config(model.location)
-        model = with_config(model, config) if config else model
-    return model.model_copy(update={"name": name}) if name else model
-
-
-def resolve_workload(text: str, requests: int | None) -> Workload:
-    """Resolve a preset, a YAML file, or a short form: `512x256`, `512x256@c64`, `512x256@10/s`.
-
-    Raises:
-        UsageError: none of these.
-        SpaceError: a file that is wrong.
-
-    """
-    short = _SHORT.match(text)
-    if short:
-        workload = _short_workload(short)
-    elif Path(text).suffix in (".yaml", ".yml"):
-        workload = _workload_file(Path(text))
-    else:
-        workload = workload_preset(text)
-    return workload.model_copy(update={"requests": requests}) if requests else workload
-
-
-def _short_workload(short: re.Match[str]) -> Workload:
-    try:
-        arrivals = OpenLoop(rate_per_s=float(short[4])) if short[4] else ClosedLoop(concurrency=int(short[3] or 64))
-        parallel = arrivals.concurrency if isinstance(arrivals, ClosedLoop) else int(arrivals.rate_per_s * 10)
-        return Workload(
-            name=short[0],
-            input_tokens=Fixed(tokens=int(short[1])),
-            output_tokens=Fixed(tokens=int(short[2])),
-            arrivals=arrivals,
-            requests=max(64, 8 * parallel),
-            warmup_requests=min(parallel, 64),
-        )
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise UsageError(
-            f"--workload {short[0]}: {first['loc'][-1]}: {first['msg']}", hint="write for example 512x256@c64"
-        ) from None
-
-
-def _workload_file(path: Path) -> Workload:
-    document = load_document(path)
-    if not isinstance(document.data, dict):
-        raise document.error((), "a workload is a mapping with input_tokens, output_tokens and arrivals")
-    raw = {key: value for key, value in document.data.items() if key not in ("schema_version", "why")}
-    try:
-        return Workload.model_validate({"name": path.stem, **raw})
-    except ValidationError as error:
-        raise document.invalid(error) from None
-
-
-def _objective(text: str | None, slo: Slo) -> Objective:
-    known: tuple[Objective, ...] = get_args(Objective)
-    if text is None:
-        return "output_tokens_per_s"
-    for objective in known:
-        if text.replace("-", "_") == objective:
-            if objective == "goodput_per_s" and not slo.limits:
-                raise UsageError("goodput counts requests that keep an SLO, and there is none", hint="add --slo")
-            return objective
-    raise UsageError(f"unknown objective {text!r}", hint=f"one of: {', '.join(known)}")
+def _sampler(text: str | None) -> Kind:
+    for kind in get_args(Kind):
+        if text in (None, kind):
+            return cast("Kind", kind)
+    raise UsageError(f"unknown sampler {text!r}", hint=f"one of: {', '.join(get_args(Kind))}")
 
 
 def _pinned(image: str) -> str:
@@ -342,6 +280,6 @@ def _sources(given: dict[str, str], ask: Ask, space: SearchSpace) -> dict[str, s
     sources = {**dict.fromkeys(_DEFAULTED, "default"), "hardware": "detected", "engine_version": "detected"}
     sources |= {"model_architecture": "config.json or the model table", "space": f"bundled {space.origin}"}
     sources |= given
-    if ask.workload and "workload" in given and not _SHORT.match(ask.workload):
+    if ask.workload and "workload" in given and not SHORT.match(ask.workload):
         sources["workload"] = f"{given['workload']}, preset or file {Path(ask.workload).name}"
     return sources

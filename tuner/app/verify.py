@@ -10,11 +10,14 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tuner.app.events import Note, TrialEnded, TrialStarted
+from tuner.app.history import keeps_slo
+from tuner.app.load import Task
+from tuner.app.scoring import scored
 from tuner.app.trial import Bench, run_trial
 from tuner.app.words import settings_text
 from tuner.domain.engine import EngineConfig
-from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, Measured, Measurement, Trial
-from tuner.measure.objective import direction, meets, score
+from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, LoadPoint, Measured, Measurement, Trial
+from tuner.measure.objective import direction
 from tuner.output.evidence import TrialFolder
 from tuner.output.files import output_error
 
@@ -31,6 +34,10 @@ class Entrant:
     rounds: list[Measurement] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
+    levels: tuple[LoadPoint, ...] = ()
+    """Load levels of the last round that ran some."""
+    level: float | None = None
+    """Where the search over load levels begins: its knee in the search."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -41,11 +48,16 @@ def entrants(bench: Bench, trials: Sequence[Trial]) -> list[Entrant]:
     chosen: list[Entrant] = []
     if reference is not None:
         label: Label = "baseline" if reference.purpose == "baseline" else "default"
-        chosen.append(Entrant(label, reference.number, reference.config))
+        chosen.append(_entrant(label, reference))
     others = [trial for trial in rank(bench, measured) if reference is None or trial.config.key != reference.config.key]
     for place, trial in enumerate(others[: bench.spec.budget.finalists]):
-        chosen.append(Entrant("best" if place == 0 else "runner-up", trial.number, trial.config))
+        chosen.append(_entrant("best" if place == 0 else "runner-up", trial))
     return chosen
+
+
+def _entrant(label: Label, trial: Trial) -> Entrant:
+    knee = _measurement(trial).knee
+    return Entrant(label, trial.number, trial.config, level=knee.value if knee is not None and knee.value > 0 else None)
 
 
 def rank(bench: Bench, measured: Sequence[Trial]) -> list[Trial]:
@@ -53,8 +65,8 @@ def rank(bench: Bench, measured: Sequence[Trial]) -> list[Trial]:
     sign = -1.0 if direction(bench.spec.objective) == "maximize" else 1.0
 
     def place(trial: Trial) -> tuple[bool, float]:
-        measurement = _measurement(trial)
-        return (not meets(measurement, bench.spec.slo), sign * score(measurement, bench.spec.objective).value)
+        value = scored(bench.spec, trial.config, _measurement(trial)).value
+        return (not (isinstance(trial.outcome, Measured) and keeps_slo(bench.spec, trial.outcome)), sign * value)
 
     return sorted(measured, key=place)
 
@@ -88,7 +100,11 @@ def _run(bench: Bench, entrant: Entrant, number: int) -> Trial:
             purpose="verify",
             folder=folder,
             attempts=attempt,
-            salt=f"verify-{number}-{entrant.config.key}-{attempt}",
+            task=Task(
+                salt=f"verify-{number}-{entrant.config.key}-{attempt}",
+                sweep=number + 1 == bench.spec.budget.verify_rounds,
+                level=entrant.level,
+            ),
         )
         if not (isinstance(trial.outcome, Failed) and trial.outcome.failure is FailureKind.MACHINE):
             break
@@ -124,8 +140,9 @@ def _note(bench: Bench, entrant: Entrant, trial: Trial) -> None:
             entrant.starts.append(outcome.start_s)
             if outcome.peak_memory_bytes is not None:
                 entrant.memory.append(outcome.peak_memory_bytes)
-            estimate = score(outcome.measurement, bench.spec.objective)
-            keeps = meets(outcome.measurement, bench.spec.slo)
+            entrant.levels = outcome.levels or entrant.levels
+            estimate = scored(bench.spec, entrant.config, outcome.measurement)
+            keeps = keeps_slo(bench.spec, outcome)
             bench.tell(TrialEnded(trial, estimate, bench.spec.objective, keeps, best=False))
         case Failed() as outcome:
             entrant.failures.append(f"{outcome.failure}: {outcome.reason}")

@@ -32,7 +32,9 @@ def optimize(
         Text,
         typer.Option(
             "--objective",
-            help="output_tokens_per_s (default), requests_per_s, goodput_per_s, p95_ttft, p95_itl, p95_e2e, mean_e2e.",
+            help="output_tokens_per_s (default), requests_per_s, goodput_per_s, max_concurrency, max_rate, p95_ttft, "
+            "p95_itl, p95_e2e, mean_e2e, cost_per_mtok, joules_per_token. Several, by commas: the first decides, the "
+            "Pareto front over all is shown.",
         ),
     ] = None,
     baseline: Annotated[
@@ -72,6 +74,22 @@ def optimize(
     model_name: Annotated[Text, typer.Option("--model-name", help="Name that clients use for the model.")] = None,
     start_timeout: Annotated[
         Text, typer.Option("--start-timeout", help="Longest start, e.g. 20m; default: by size of the model.")
+    ] = None,
+    max_failures: Annotated[
+        Count, typer.Option("--max-failures", min=1, help="Stop searching after so many failed launches.")
+    ] = None,
+    gpu_hours: Annotated[
+        float | None, typer.Option("--gpu-hours", help="Stop searching in time to stay within these device hours.")
+    ] = None,
+    soak: Annotated[
+        Text, typer.Option("--soak", help="Load the winner for this long after the verification, e.g. 1h.")
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option("--price", help="USD per device and hour, for cost_per_mtok.")
+    ] = None,
+    sampler: Annotated[Text, typer.Option("--sampler", help="llmtune (default), tpe or random.")] = None,
+    warm_start: Annotated[
+        Text, typer.Option("--warm-start", help="Folder of an earlier study, whose best are tried first.")
     ] = None,
     gpu: Annotated[Text, typer.Option("--gpu", help="With --dry-run: GPUs that are not here, e.g. h100x8.")] = None,
     engine_version: Annotated[
@@ -113,6 +131,12 @@ def optimize(
         image=image,
         model_name=model_name,
         start_timeout=start_timeout,
+        max_failures=max_failures,
+        gpu_hours=gpu_hours,
+        soak=soak,
+        price=price,
+        sampler=sampler,
+        warm_start=warm_start,
         gpu=simulate or gpu,
         engine_version=engine_version,
     )

@@ -16,7 +16,8 @@ from rich.text import Text
 from tuner.app.events import Event, LoadProgress, Note, PhaseEntered, TrialEnded, TrialStarted, WorkPlan
 from tuner.app.words import settings_text, value_text
 from tuner.domain.plan import Plan
-from tuner.domain.trial import Dropped, Failed, Infeasible, Measured
+from tuner.domain.study import KNEES
+from tuner.domain.trial import Dropped, Estimate, Failed, Infeasible, Measured, Trial
 
 _UNITS = {
     "output_tokens_per_s": "output tokens/s",
@@ -26,6 +27,10 @@ _UNITS = {
     "p95_itl": "ms p95 ITL",
     "p95_e2e": "ms p95 end to end",
     "mean_e2e": "ms mean end to end",
+    "max_concurrency": "clients within the SLO",
+    "max_rate": "requests/s within the SLO",
+    "cost_per_mtok": "USD a million output tokens",
+    "joules_per_token": "J an output token",
 }
 
 
@@ -91,7 +96,10 @@ class Screen:
             self._draw()
         else:
             left = f", about {duration(self._left)} left" if self._left is not None else ""
-            self.line(f"{self._head}{left}")
+            spent = f", {event.device_hours:.2f} device hours so far" if event.device_hours else ""
+            self.line(f"{self._head}{left}{spent}")
+        if event.expected is not None:
+            self.line(f"    PREDICTED {event.expected.format()}, from {event.expected.n} trials")
 
     def _enter(self, phase: str) -> None:
         if phase == self._phase:
@@ -107,11 +115,12 @@ class Screen:
         unit = _UNITS.get(event.unit, event.unit)
         trial = event.trial
         match trial.outcome:
-            case Measured(start_s=start_s):
+            case Measured(start_s=start_s, levels=levels):
                 shown = event.score.format(unit) if event.score else ""
                 slo = "" if event.meets_slo else ", SLO not kept"
                 best = ", best so far" if event.best else ""
-                text = f"MEASURED {shown}{slo}{best} (start {start_s:.0f} s)"
+                knee = f" over {len(levels)} load levels" if levels and event.unit in KNEES else ""
+                text = f"MEASURED {shown}{knee}{slo}{best} (start {start_s:.0f} s{_against(trial, event.score)})"
                 if event.best and event.score:
                     self._best = f"best {event.score.value:.4g} {unit}"
             case Dropped(reason=reason):
@@ -198,3 +207,10 @@ def result_lines(plan: Plan, folder: Path) -> Iterator[str]:
     yield f"plan:    {folder / 'plan.json'}"
     yield f"report:  {folder / 'report.md'}"
     yield f"deploy:  {folder / 'deploy'}"
+
+
+def _against(trial: Trial, score: Estimate | None) -> str:
+    """Return how far a prediction was off, for the line of a measured trial."""
+    if trial.predicted is None or score is None or score.value <= 0:
+        return ""
+    return f"; PREDICTED {trial.predicted.value:.4g}, off by {trial.predicted.value / score.value - 1:+.0%}"

@@ -103,6 +103,8 @@ class Nodes(Record):
     """For every host, with `{count}`, `{rank}` and `{leader}` (the first host's address) to fill in."""
     follower: tuple[str, ...] = ()
     """More, for every host but the first."""
+    launcher: tuple[str, ...] = Field(default=(), exclude_if=lambda words: not words)
+    """Words before the program where MPI starts it, once for each GPU of every host; it then has no ranks to set."""
 
 
 class LaunchSpec(Record):

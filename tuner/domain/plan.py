@@ -87,7 +87,7 @@ class NoiseFloor(Record):
     """How much the same configuration differs from itself between starts, as a share of the objective.
 
     `share` is the half width of the 95 % interval of a ratio of two means over `rounds` starts each, computed from the
-    spread of the reference over its `boots` starts. No gain below it is claimed.
+    spread of the reference and the best over their own starts, `boots` in all. No gain below it is claimed.
     """
 
     share: float = Field(ge=0)

@@ -6,6 +6,8 @@ import re
 from decimal import Decimal
 from typing import Literal
 
+from pydantic import Field
+
 from tuner.domain.record import Record
 from tuner.errors import SloError
 
@@ -13,26 +15,31 @@ Metric = Literal["ttft", "itl", "tpot", "e2e", "error_rate"]
 
 _UNITS_MS = {"ms": 1.0, "s": 1000.0, "": 1.0}
 _LIMIT = re.compile(
-    r"^(?:(?P<stat>p\d{1,2}(?:\.\d+)?|mean|median)\s+)?(?P<metric>[a-z_0-9]+)\s*(?P<op><=|<|>=|>|==|=)\s*"
+    r"^(?:(?P<stat>p\d{1,2}(?:\.\d+)?|mean|median)\s+)?(?P<metric>[a-z_0-9]+)(?:\[(?P<group>[a-z0-9_.-]+)\])?\s*(?P<op><=|<|>=|>|==|=)\s*"
     r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|%|)$"
 )
 _ALIASES = {"e2el": "e2e", "latency": "e2e", "inter_token_latency": "itl", "time_to_first_token": "ttft"}
 
 
 class Limit(Record):
-    """One limit, e.g. p95 TTFT at most 300 ms. `percentile` is None for the mean; times in ms, rates as fractions."""
+    """One limit, e.g. p95 TTFT at most 300 ms. `percentile` is None for the mean; times in ms, rates as fractions.
+
+    With `group` it holds for the requests of that class of the traffic only.
+    """
 
     metric: Metric
     percentile: float | None
     maximum: float
+    group: str = Field(default="", exclude_if=lambda group: not group)
 
     @property
     def text(self) -> str:
         """The canonical form, which parses back to the same limit."""
+        of = f"[{self.group}]" if self.group else ""
         if self.metric == "error_rate":
-            return f"error_rate<={_plain(Decimal(repr(self.maximum)) * 100)}%"
+            return f"error_rate{of}<={_plain(Decimal(repr(self.maximum)) * 100)}%"
         stat = "mean" if self.percentile is None else f"p{self.percentile:g}"
-        return f"{stat} {self.metric}<={_plain(Decimal(repr(self.maximum)))}ms"
+        return f"{stat} {self.metric}{of}<={_plain(Decimal(repr(self.maximum)))}ms"
 
 
 class Slo(Record):
@@ -53,7 +60,7 @@ def _plain(number: Decimal) -> str:
 
 
 def parse_slo(text: str) -> Slo:
-    """Read e.g. `p95 ttft<=300ms, p95 itl<=40ms, error_rate<=0.1%`.
+    """Read e.g. `p95 ttft<=300ms, p95 itl<=40ms, error_rate<=0.1%`; `p95 ttft[chat]<=300ms` is for one class.
 
     A latency without a percentile or a unit is refused, because mean and tail are not the same promise.
 
@@ -61,7 +68,12 @@ def parse_slo(text: str) -> Slo:
         SloError: with the part that cannot be read and the form that can.
 
     """
-    return Slo(limits=tuple(_parse_limit(part) for part in text.split(",") if part.strip()))
+    limits = tuple(_parse_limit(part) for part in text.split(",") if part.strip())
+    for index, limit in enumerate(limits):
+        for other in limits[:index]:
+            if (limit.metric, limit.percentile, limit.group) == (other.metric, other.percentile, other.group):
+                raise SloError(f"{other.text} and {limit.text} limit the same", hint="say each limit once")
+    return Slo(limits=limits)
 
 
 def _parse_limit(part: str) -> Limit:
@@ -84,7 +96,7 @@ def _parse_limit(part: str) -> Limit:
         fraction = number / 100 if unit == "%" else number
         if fraction > 1:
             raise SloError(f"error_rate above 100% in {part.strip()!r}", hint="write error_rate<=0.1%")
-        return Limit(metric="error_rate", percentile=None, maximum=fraction)
+        return Limit(metric="error_rate", percentile=None, maximum=fraction, group=match["group"] or "")
     if unit == "%":
         raise SloError(f"a latency has no percent: {part.strip()!r}", hint=hint)
     if stat is None:
@@ -96,4 +108,6 @@ def _parse_limit(part: str) -> Limit:
     percentile = None if stat == "mean" else 50.0 if stat == "median" else float(stat[1:])
     if percentile is not None and not 0 < percentile < 100:
         raise SloError(f"percentile out of range in {part.strip()!r}", hint=hint)
-    return Limit(metric=metric, percentile=percentile, maximum=number * _UNITS_MS[unit])
+    return Limit(
+        metric=metric, percentile=percentile, maximum=number * _UNITS_MS[unit], group=match["group"] or ""
+    )

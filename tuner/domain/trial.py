@@ -233,6 +233,8 @@ class Trial(Record):
     attempts: int = 1
     evidence: str = ""
     """The trial's folder, relative to the study's."""
+    predicted: Estimate | None = Field(default=None, exclude_if=lambda predicted: predicted is None)
+    """What the model of this machine expected of the objective before the launch, from `n` trials. PREDICTED."""
 
     @property
     def counts(self) -> bool:

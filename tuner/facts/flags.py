@@ -53,7 +53,10 @@ class FlagTable:
     def __init__(self, engine: str, version: str) -> None:
         self.engine = engine
         self.version = version
-        self._data = data(f"{engine}/flags.json")
+        try:
+            self._data = data(f"{engine}/flags.json")
+        except FileNotFoundError:
+            raise EngineError(f"the flags of {engine} are not known", hint="no facts of it are here") from None
         self._keys = self._data.get("names") == "keys"
         self._at = parse_version(version)
         known = [Version(text) for text in self._data["versions"]]
@@ -221,7 +224,7 @@ def flag_table(engine: str, version: str) -> FlagTable:
     """Return the flags of `engine` at `version`.
 
     Raises:
-        EngineError: the version is malformed or older than all that is known.
+        EngineError: the engine is unknown, or the version is malformed or older than all that is known.
 
     """
     return FlagTable(engine, version)

@@ -13,9 +13,12 @@ from tuner.domain.trial import Estimate
 
 Z95 = 1.959963984540054
 EXACT_RANKS_UP_TO = 2000
-LEAST_BATCHES = 10
+WAVES = 6
+"""Slow waves that an error is read from where neighbours are alike: more would be surer, and less true."""
 LITTLE_CORRELATION = 0.5
-MOST_CORRELATION = 0.9
+MOST_CORRELATION = 0.97
+NARROWEST = 1.5
+"""A share scatters at most this many times less than that of independent samples; less is taken for chance."""
 
 
 def requests_needed(percent: float) -> int:
@@ -37,7 +40,7 @@ def percentile(samples: ArrayLike, percent: float, *, parts: ArrayLike | None = 
     The interval's ends are the samples at the ranks between which the true percentile lies with 95 % by the binomial
     law; it assumes nothing about the distribution. Neighbours in time are alike, so the binomial law gets the number
     of independent samples that would scatter as much: the share of samples below the percentile is followed through
-    batches in time (see `scatter`). Where too few samples exist the interval reaches to the smallest or largest one
+    time (see `scatter`). Where too few samples exist the interval reaches to the smallest or largest one
     and then covers less. `samples` are in order of time; `parts` are the sizes of consecutive pieces that belong
     together, e.g. the gaps of one request.
     """
@@ -51,7 +54,7 @@ def percentile(samples: ArrayLike, percent: float, *, parts: ArrayLike | None = 
 
 
 def mean(samples: ArrayLike, *, parts: ArrayLike | None = None) -> Estimate:
-    """Return the mean with Student's interval over batches in time; `samples` and `parts` as for `percentile`."""
+    """Return the mean with Student's interval over time (see `scatter`); `samples` and `parts` as for `percentile`."""
     values = np.asarray(samples, dtype=float)
     sizes = np.ones(values.size) if parts is None else np.asarray(parts, dtype=float)
     value = float(values.mean())
@@ -73,7 +76,7 @@ def share(successes: int, n: int) -> Estimate:
 
 
 def rate(per_slice: ArrayLike, *, seconds: float) -> Estimate:
-    """Return a rate per second from the counts in equal time slices of `seconds`, with an interval over batches."""
+    """Return a rate per second from the counts in equal time slices of `seconds`, with the interval of `mean`."""
     counts = np.asarray(per_slice, dtype=float)
     found = mean(counts / seconds)
     return found.model_copy(update={"low": max(0.0, found.low)})
@@ -82,25 +85,24 @@ def rate(per_slice: ArrayLike, *, seconds: float) -> Estimate:
 def scatter(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, int]:
     """Return the standard error of sum(sums)/sum(sizes) and its degrees of freedom, for pieces in order of time.
 
-    Batch means: neighbouring pieces are joined until neighbouring batches are hardly correlated or no fewer than ten
-    batches are left; what correlation remains widens the error as in a first-order autoregressive process (Tafazzoli,
-    Wilson, Lada and Steiger, N-Skart, 2011).
+    Where neighbours are not alike the pieces are taken for independent. Otherwise the error is read from the slowest
+    movements of the series: the power of its first `WAVES` cosines, each of which is one degree of freedom (Mueller,
+    J. Econometrics 141, 2007; Lazarus, Lewis, Stock and Watson, J. Bus. Econ. Stat. 36, 2018). What is alike over less
+    than a twelfth of the series is in it, whatever the law by which it fades; beyond that the still slower movements
+    are taken for those of a first-order autoregressive process.
     """
     left = sums - sums.sum() / sizes.sum() * sizes
-    size = 1
-    while True:
-        count = left.size // size
-        batches = left[left.size - count * size:].reshape(count, size).sum(axis=1)
-        weights = sizes[left.size - count * size:].reshape(count, size).sum(axis=1)
-        alike = lag_one(batches)
-        if alike < LITTLE_CORRELATION / math.sqrt(count) or left.size // (2 * size) < LEAST_BATCHES:
-            break
-        size *= 2
-    error = float(batches.std(ddof=1)) * math.sqrt(count) / float(weights.sum())
+    count = left.size
+    alike = lag_one(left)
+    if alike < LITTLE_CORRELATION / math.sqrt(count):
+        return float(left.std(ddof=1)) * math.sqrt(count) / float(sizes.sum()), count - 1
+    waves = max(1, min(WAVES, count // 2))
+    turns = np.pi * np.arange(1, waves + 1) / count
+    power = 2 * (np.cos(np.outer(turns, np.arange(count) + 0.5)) @ left) ** 2
     alike = min(MOST_CORRELATION, alike + (1 + 3 * alike) / count)  # a short series shows less than there is
-    if alike > 0:
-        error *= math.sqrt((1 + alike) / (1 - alike))
-    return error, count - 1
+    steeper = 1 / (1 - 2 * alike * np.cos(turns) + alike**2)
+    missing = 1 / (1 - alike) ** 2 / float(steeper.mean())
+    return math.sqrt(float(power.mean()) * missing) / float(sizes.sum()), waves
 
 
 def trend(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -125,14 +127,11 @@ def _sums(values: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np
 
 def _independent(below: NDArray[np.float64], sizes: NDArray[np.float64], level: float) -> int:
     """Return how many independent samples would scatter as much as the share of `below` does."""
-    most = int(sizes.size if below.size == sizes.size else below.size)
     if sizes.size < 2:
         return 1
     error, degrees = scatter(_sums(below, sizes), sizes)
-    plain = math.sqrt(level * (1 - level) / most)
-    if error <= plain:
-        return most
-    return max(1, round(most * (plain / error * Z95 / t_quantile(degrees)) ** 2))
+    plain = math.sqrt(level * (1 - level) / below.size)
+    return max(1, round(below.size * (plain / max(error, plain / NARROWEST) * Z95 / t_quantile(degrees)) ** 2))
 
 
 def lag_one(values: NDArray[np.float64]) -> float:

@@ -99,6 +99,9 @@ def meets(measurement: Measurement, slo: Slo) -> bool:
 def _violation(measurement: Measurement, limit: Limit) -> float:
     if limit.metric == "error_rate":
         rate = measurement.failed / max(1, measurement.requests)
+        if limit.group:
+            group = measurement.groups.get(limit.group)
+            rate = group.failed / max(1, group.requests) if group else 0.0
         if limit.maximum == 0:
             return rate * 1000 if rate > 0 else -1.0
         return rate / limit.maximum - 1

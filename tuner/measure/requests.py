@@ -60,7 +60,7 @@ def measure(run: LoadRun, slo: Slo | None = None) -> Measurement:
         slo_attainment=_attainment(chosen, slo),
         **{f"{name}_ms": samples[name].summary() for name in LATENCIES},
         groups=_groups(chosen, slo),
-        limits=_limits(slo, samples, failed, len(ended)),
+        limits=_limits(slo, chosen, samples, ended),
         client_lag_ms=float(np.percentile(lag, 99)) if lag.size else 0.0,
         client_cpu_share=run.cpu_share,
         stopped=run.stopped,
@@ -118,13 +118,20 @@ def _groups(records: Sequence[RequestRecord], slo: Slo) -> dict[str, GroupMeasur
     return found
 
 
-def _limits(slo: Slo, samples: dict[str, Samples], failed: int, ended: int) -> dict[str, Estimate]:
+def _limits(
+    slo: Slo, chosen: Sequence[RequestRecord], samples: dict[str, Samples], ended: Sequence[RequestRecord]
+) -> dict[str, Estimate]:
     found = {}
     for limit in slo.limits:
         if limit.metric == "error_rate":
-            found[limit.text] = estimate.share(failed, ended)
-        elif samples[limit.metric].values.size:
-            found[limit.text] = samples[limit.metric].of(limit)
+            those = [record for record in ended if limit.group in ("", record.group)]
+            found[limit.text] = estimate.share(sum(record.failed for record in those), len(those))
+            continue
+        own = samples[limit.metric]
+        if limit.group:
+            own = collect([record for record in chosen if record.group == limit.group], limit.metric)
+        if own.values.size:
+            found[limit.text] = own.of(limit)
     return found
 
 

@@ -56,7 +56,7 @@ def within_limits(record: RequestRecord, slo: Slo) -> bool:
     if not record.ok:
         return False
     for limit in slo.limits:
-        if limit.metric == "error_rate":
+        if limit.metric == "error_rate" or (limit.group and limit.group != record.group):
             continue
         values = request_values(record, limit.metric)
         if values.size and _statistic(values, limit) > limit.maximum:

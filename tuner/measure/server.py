@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 from tuner.domain.bench import Reading
 from tuner.domain.engine import ServerMetrics
 from tuner.domain.load_record import LoadRun
-from tuner.domain.trial import Environment, Measurement, MeasureWarning, Warn
+from tuner.domain.trial import Environment, Estimate, Measurement, MeasureWarning, Warn
 from tuner.domain.workload import Sessions, Trace, Workload
 
 COUNT_TOLERANCE = 0.01
 PREFIX_HIT_LIMIT = 0.02
 HOST_SHARE_LIMIT = 0.10
 STEAL_LIMIT = 0.02
+SUSPECT_HOST_SHARE = 0.25
+SUSPECT_STEAL = 0.10
 HELD_BACK_LIMIT = 0.1
 
 
@@ -59,6 +61,34 @@ def server_warnings(
     if environment is not None:
         yield from _host(environment)
     yield from _gpus(readings)
+
+
+def joules_per_token(readings: Sequence[Reading], rate: Estimate) -> Estimate | None:
+    """Return the energy of all GPUs per output token, in J; None where a GPU does not tell its power.
+
+    Mean power over the readings times the time per token; the interval is that of the rate, which is the wider one.
+    """
+    powers = [[gpu.power_w for gpu in reading.gpus] for reading in readings if reading.gpus]
+    known = [sum(power for power in one if power is not None) for one in powers if None not in one]
+    if not known or rate.low <= 0:
+        return None
+    watts = sum(known) / len(known)
+    return Estimate(value=watts / rate.value, low=watts / rate.high, high=watts / rate.low, n=rate.n)
+
+
+def suspect(measurement: Measurement, environment: Environment) -> str | None:
+    """Return why a measurement should not be trusted and is worth doing again, or None.
+
+    A busy host, a hypervisor that takes the CPU away, clocks that were held back, a client that was too slow: all of
+    them worse than what only earns a warning, for those that are a matter of degree.
+    """
+    busy, stolen = environment.host_cpu_share or 0.0, environment.cpu_steal_share or 0.0
+    if busy > SUSPECT_HOST_SHARE:
+        return f"other programs used {busy:.0%} of the CPUs during the run"
+    if stolen > SUSPECT_STEAL:
+        return f"the hypervisor took {stolen:.0%} of the CPU time away during the run"
+    found = {warning.kind: warning.detail for warning in measurement.warnings}
+    return found.get(Warn.THROTTLED) or found.get(Warn.CLIENT_LIMITED)
 
 
 def shares_prefixes(workload: Workload) -> bool:
