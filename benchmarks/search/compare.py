@@ -25,7 +25,7 @@ import optuna
 
 from benchmarks.search import replay, synthetic
 from benchmarks.search.contenders import CONTENDERS, Contender
-from benchmarks.search.tables import table
+from benchmarks.search.tables import LONGER, table
 from benchmarks.search.world import World
 from tuner.search.observed import Observed
 
@@ -33,8 +33,6 @@ RESULTS = Path(__file__).parents[1] / "results"
 GOAL, DONE = 0.05, 0.001
 TRIALS = 32
 CHECKPOINTS = (0.1, 0.2, 0.4, 0.7, 1.0)
-LONGER = 40
-"""How many horizons random search may take to reach the goal."""
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Worlds that were really measured: vLLM on a CPU, a whole grid; and published runs on GPUs.
 
 The grid (`worlds/vllm_cpu_grid.jsonl`, made by `measure_grid.py`) has three objectives. Start and load seconds are the
-measured ones. Noise of a load is the interval of that load; noise of a boot is the spread of the repeated starts.
+measured ones. Noise is the spread between repeated starts of one configuration, half of it from the boot and half from
+the load; without repeats it is the interval of the load. The truth of a configuration is the mean of its starts.
 
 Published runs with every flag of their command line (GPUStack's performance lab) never cover more than nine distinct
 configurations of one model, GPU and workload, which is no world to search. Replayed instead are the two largest
@@ -30,12 +31,9 @@ FOLDER = Path(__file__).parent / "worlds"
 GRID = FOLDER / "vllm_cpu_grid.jsonl"
 PUBLISHED = FOLDER / "published.csv"
 LEVEL = 32
+_ALMOST_NOTHING = 0.5
 SLO_MS = {"p95_ttft_ms": 1000.0, "p95_itl_ms": 150.0}
 """The limits of the third objective: a light load keeps them for most configurations, the heaviest for few."""
-GRID_FLAGS = {
-    "max-num-seqs": (None, 4, 8, 16), "max-num-batched-tokens": (None, 128, 512),
-    "enable-prefix-caching": (None, False), "dtype": (None, "float32"), "tensor-parallel-size": (None, 2),
-}
 
 
 def worlds(grid: Path = GRID) -> list[World]:
@@ -52,7 +50,7 @@ def _grid_worlds(path: Path) -> list[World]:
     refused = [row["seconds"] for row in rows if row.get("failed")]
     objectives: tuple[tuple[str, str, Callable[[dict[str, Any]], tuple[float, float]]], ...] = (
         ("cpu-throughput", f"output tokens/s with {LEVEL} clients", lambda row: _estimate(row, "output_tokens_per_s")),
-        ("cpu-goodput", f"goodput with {LEVEL} clients (TTFT <= 400 ms and ITL <= 60 ms at p95)", _goodput),
+        ("cpu-goodput", "requests/s with 8 clients that keep TTFT <= 400 ms and ITL <= 60 ms at p95", _goodput),
         ("cpu-knee", f"most clients that keep {SLO_MS}, interpolated between 2, 8 and {LEVEL}", _knee),
     )
     return [_grid_world(name, about, score, starts, refused) for name, about, score in objectives]
@@ -62,10 +60,8 @@ def _grid_world(
     name: str, about: str, score: Callable[[dict[str, Any]], tuple[float, float]],
     starts: dict[str, list[dict[str, Any]]], refused: list[float],
 ) -> World:
-    boots = [[math.log(max(score(row)[0], 1e-3)) for row in rows if row["levels"]] for rows in starts.values()]
-    spreads = [np.std(values, ddof=1) for values in boots if len(values) > 1 and min(values) > math.log(2e-3)]
-    boot_noise = float(np.median(spreads)) if spreads else 0.01
-    space = space_of(*GRID_FLAGS.items())
+    spread = _spread(score, starts)
+    space = space_of(*_values(starts).items())
     published = {key: rows for key, rows in starts.items() if "tensor-parallel-size" not in key}
 
     @cache
@@ -79,7 +75,7 @@ def _grid_world(
         return Truth(
             start_s=float(np.mean([row["start_s"] for row in rows])), load_s=_load_s(rows, name),
             score=max(value, 1e-3),
-            noise=min(0.3, float(np.mean([error for _, error in values]))), boot_noise=min(0.2, boot_noise),
+            noise=spread or float(np.mean([error for _, error in values])), boot_noise=spread or 0.01,
         )
 
     def truth(point: Point) -> Truth:
@@ -94,10 +90,32 @@ def _grid_world(
     return World(name, about, space, "maximize", truth, ruled_out, ("max-num-seqs", "max-num-batched-tokens"))
 
 
+def _values(starts: dict[str, list[dict[str, Any]]]) -> dict[str, tuple[Choice, ...]]:
+    """Return the values of each flag that were measured; unset comes first."""
+    found: dict[str, list[Any]] = defaultdict(list)
+    for rows in starts.values():
+        for flag, value in rows[0]["settings"].items():
+            if value not in found[flag]:
+                found[flag].append(value)
+    return {flag: (None, *sorted(values)) for flag, values in sorted(found.items())}
+
+
+def _spread(
+    score: Callable[[dict[str, Any]], tuple[float, float]], starts: dict[str, list[dict[str, Any]]]
+) -> float | None:
+    """Return the noise of a load and of a boot, taken alike, from configurations that were started twice."""
+    squares = []
+    for rows in starts.values():
+        logs = [math.log(value) for row in rows if row["levels"] and (value := score(row)[0]) > _ALMOST_NOTHING]
+        if len(logs) > 1:
+            squares.append(float(np.var(logs, ddof=1)))
+    return min(0.15, math.sqrt(float(np.mean(squares)) / 2)) if len(squares) > 1 else None
+
+
 def _load_s(rows: list[dict[str, Any]], name: str) -> float:
-    """Return the seconds of the level that is used, or of all three when the knee is sought."""
-    chosen = [sum(level["seconds"] for level in row["levels"] if name == "cpu-knee" or level["clients"] == LEVEL)
-              for row in rows]
+    """Return the seconds of the level that is used; of all three when the knee is sought."""
+    wanted = {"cpu-goodput": {8}, "cpu-throughput": {LEVEL}}.get(name, {2, 8, LEVEL})
+    chosen = [sum(level["seconds"] for level in row["levels"] if level["clients"] in wanted) for row in rows]
     return float(np.mean(chosen))
 
 
@@ -112,7 +130,7 @@ def _estimate(row: dict[str, Any], metric: str) -> tuple[float, float]:
 
 
 def _goodput(row: dict[str, Any]) -> tuple[float, float]:
-    value, low, high = _level(row, LEVEL)["goodput_per_s"]
+    value, low, high = _level(row, 8)["goodput_per_s"]
     return value, min(0.3, (high - low) / 3.92 / max(value, 0.05))
 
 
