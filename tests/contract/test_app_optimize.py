@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tuner.domain.engine import EngineConfig, LaunchSpec
 from tuner.domain.finding import Finding
 from tuner.domain.plan import Plan
 from tuner.domain.slo import parse_slo
-from tuner.domain.trial import Failed, FailureKind, Measured
+from tuner.domain.trial import Dropped, Failed, FailureKind, Measured
 from tuner.engines import ENGINES
 from tuner.errors import HardwareError, InterruptedStudyError, NothingMeasuredError
 from tuner.output.bundle import load_plan
@@ -451,3 +452,156 @@ def test_a_stored_failure_is_read_back_as_one(tmp_path: Path) -> None:
     assert plan.trials[1].failure is failed.failure
     measured = json.loads((folder / "trials" / "0000" / "outcome.json").read_text())["outcome"]
     assert Measured.model_validate(measured).measurement.completed == 12
+
+
+# --- races, levels, budgets
+
+
+SLO = parse_slo("p95 ttft<=40ms")
+
+
+def dropping(spec: LaunchSpec) -> Behaviour:
+    return Behaviour(ttft_ms=200.0 if setting_of(spec, "max-num-seqs") == "1" else 2.0, itl_ms=1.0)
+
+
+def test_a_challenger_that_cannot_keep_the_slo_is_dropped_early(tmp_path: Path) -> None:
+    """Live abort: the SLO is lost after a few requests, and the rest of them is never sent."""
+    long = WORKLOAD.model_copy(update={"requests": 60})
+    launcher = FakeLauncher(dropping)
+    resolved = question(tmp_path, SMALL, trials=3, slo=SLO, workload=long)
+    plan, folder = run(resolved, launcher)
+    (row,) = [row for row in plan.trials if row.outcome == "dropped"]
+    assert row.settings == {"max-num-seqs": "1"}
+    assert "p95 ttft<=40ms is out of reach" in row.reason
+    assert row.score is None
+    stored = json.loads((folder / "trials" / f"{row.number:04d}" / "outcome.json").read_text())["outcome"]
+    dropped = Dropped.model_validate(stored)
+    assert dropped.rule == "slo"
+    assert dropped.measurement is not None
+    assert dropped.measurement.completed < 30, "the requests that were left were not sent"
+    states = {trial.number: trial.state for trial in study_of(resolved, folder).trials}
+    assert states[row.number] is TrialState.PRUNED
+    assert plan.config.get("max-num-seqs") != 1
+
+
+def test_the_reference_is_measured_however_bad_it_is(tmp_path: Path) -> None:
+    slow = FakeLauncher(lambda _: Behaviour(ttft_ms=100.0, itl_ms=1.0))
+    plan, _ = run(question(tmp_path, SMALL, trials=2, slo=SLO), slow)
+    assert [row.outcome for row in plan.trials] == ["measured", "measured"], "nobody keeps the SLO: all say how far off"
+
+
+def crowded(spec: LaunchSpec) -> Behaviour:
+    """A server that turns away more requests than it has slots: its knee lies there."""
+    slots = int(setting_of(spec, "max-num-seqs") or 4)
+    return Behaviour(ttft_ms=5.0, itl_ms=4.0, max_running=slots)
+
+
+@pytest.mark.timeout(180)
+def test_the_most_clients_within_the_slo_are_found_on_one_start(tmp_path: Path) -> None:
+    launcher = FakeLauncher(crowded)
+    short = WORKLOAD.model_copy(update={"requests": 24})
+    resolved = question(tmp_path, {"max-num-seqs": (None, 2, 9)}, trials=3, objective="max_concurrency", slo=SLO,
+                        workload=short, verify_rounds=2)
+    plan, folder = run(resolved, launcher)
+    assert len(launcher.started) == 3 + 2 * len(plan.arms), "one start a configuration, however many levels"
+    rows = {row.settings.get("max-num-seqs", "default"): row for row in plan.trials}
+    assert rows["default"].score is not None
+    assert rows["default"].score.value == pytest.approx(4, abs=2)
+    assert rows["9"].score is not None
+    assert rows["9"].score.value == pytest.approx(9, abs=3)
+    outcome = json.loads((folder / "trials" / f"{rows['9'].number:04d}" / "outcome.json").read_text())["outcome"]
+    levels = Measured.model_validate(outcome).levels
+    assert len(levels) > 2
+    assert {level.meets_slo for level in levels} == {True, False}
+    assert plan.config.get("max-num-seqs") == 9
+    assert plan.sizing.knee_in_flight == pytest.approx(9, abs=4)
+    assert rows["2"].outcome == "dropped"
+    assert "the incumbent holds" in rows["2"].reason
+
+
+def test_the_last_round_sweeps_the_levels_of_a_load_curve(tmp_path: Path) -> None:
+    plan, _ = run(question(tmp_path, SMALL, trials=1), FakeLauncher(fast))
+    (arm,) = plan.arms
+    assert [level.clients for level in arm.levels] == [1, 2, 4, 8]
+    assert all(level.output_tokens_per_s.value > 0 for level in arm.levels)
+
+
+def test_failures_end_a_search_when_so_many_are_too_many(tmp_path: Path) -> None:
+    count = iter(range(99))
+    launcher = FakeLauncher(
+        fast,
+        lambda spec: Death(1, f"ERROR 01-01 00:00:00 [a.py:1] RuntimeError: reason {next(count)}")
+        if setting_of(spec, "max-num-seqs") else None,
+    )
+    resolved = question(tmp_path, {"max-num-seqs": (None, 1, 2, 4, 8)}, trials=9)
+    budget = resolved.spec.budget.model_copy(update={"max_failures": 2})
+    spec = resolved.spec.model_copy(update={"budget": budget})
+    seen = Onlooker()
+    plan, _ = run(replace(resolved, spec=spec), launcher, seen)
+    assert Counter(row.outcome for row in plan.trials) == {"measured": 1, "failed": 2}
+    assert any("--max-failures 2" in note and "reason 1" in note for note in seen.notes)
+
+
+def test_device_hours_are_kept(tmp_path: Path) -> None:
+    resolved = question(tmp_path, SPACE, trials=12)
+    budget = resolved.spec.budget.model_copy(update={"device_hours": 1e-6})
+    seen = Onlooker()
+    plan, _ = run(replace(resolved, spec=resolved.spec.model_copy(update={"budget": budget})), FakeLauncher(fast), seen)
+    assert [row.purpose for row in plan.trials] == ["default"]
+    assert any("device hours" in note for note in seen.notes)
+
+
+def test_a_disturbed_measurement_is_done_again_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "suspect", lambda *_: "other programs used 60% of the CPUs during the run")
+    launcher = FakeLauncher(fast)
+    plan, _ = run(question(tmp_path, {"max-num-seqs": (None, 1, 2, 4, 8)}, trials=5), launcher)
+    outcomes = [row.outcome for row in plan.trials]
+    assert outcomes == ["failed", "measured", "failed", "measured", "measured", "measured", "measured"]
+    assert "measured again" in plan.trials[0].reason
+    assert plan.trials[0].failure is FailureKind.MACHINE
+
+
+def test_several_objectives_keep_a_front(tmp_path: Path) -> None:
+    resolved = question(tmp_path, SMALL, trials=3, also=("p95_ttft",))
+    plan, _ = run(resolved, FakeLauncher(quick_with_eight))
+    assert all(set(row.values) == {"output_tokens_per_s", "p95_ttft"} for row in plan.trials)
+    assert any(row.on_front for row in plan.trials)
+    best = max(plan.trials, key=lambda row: row.score.value if row.score else 0.0)
+    assert best.on_front
+
+
+def test_recipes_come_before_the_sampler(tmp_path: Path) -> None:
+    resolved = replace(question(tmp_path, SPACE, trials=3), recipes=(config(block_size=16), config(kv_cache_dtype="fp8")))
+    plan, _ = run(resolved, FakeLauncher(fast))
+    assert [row.purpose for row in plan.trials] == ["default", "recipe", "recipe"]
+
+
+def test_the_winner_is_soaked_and_its_context_filled(tmp_path: Path) -> None:
+    resolved = question(tmp_path, SMALL, trials=2)
+    spec = resolved.spec.model_copy(update={
+        "budget": resolved.spec.budget.model_copy(update={"soak_s": 1.5}),
+        "model": resolved.spec.model.model_copy(update={"max_context": 256}),
+    })
+    launcher = FakeLauncher(fast)
+    plan, folder = run(replace(resolved, spec=spec), launcher)
+    assert plan.soak is not None
+    assert 1.0 < plan.soak.seconds < 10
+    assert plan.soak.requests > 50
+    assert (plan.soak.failed, plan.soak.fill, plan.soak.fill_tokens) == (0, "", 256)
+    assert not [problem for problem in plan.soak.problems if "failed" in problem]
+    assert (folder / "soak" / "requests.jsonl.gz").exists()
+
+
+def test_a_winner_that_dies_in_its_soak_is_told_of(tmp_path: Path) -> None:
+    resolved = question(tmp_path, {"max-num-seqs": (None,)}, trials=1)
+    spec = resolved.spec.model_copy(update={"budget": resolved.spec.budget.model_copy(update={"soak_s": 20.0})})
+
+    def kill(event: Event) -> None:
+        if isinstance(event, PhaseEntered) and event.phase == "soaking":
+            launcher.servers[-1].kill(1, OOM_LOG)
+
+    launcher = FakeLauncher(fast)
+    plan, _ = run(replace(resolved, spec=spec), launcher, Onlooker(kill))
+    assert plan.soak is not None
+    assert any("ended with exit code 1" in problem for problem in plan.soak.problems)
+    assert any(text.startswith("soak: ") for text in plan.warnings)

@@ -10,6 +10,7 @@ from tuner.domain.engine import StartupFacts
 from tuner.domain.study import StudySpec
 from tuner.domain.trial import Dropped, Environment, Failed, FailureKind, Measured, Measurement, Outcome
 from tuner.engines.base import Engine
+from tuner.errors import NothingMeasuredError
 from tuner.measure.requests import measure
 from tuner.measure.server import joules_per_token, with_server
 from tuner.runtime.base import Server
@@ -80,28 +81,35 @@ def _judge_load(study: StudySpec, engine: Engine, seen: Seen) -> Outcome:
     counted = [record for record in run.records if not record.warmup]
     failed = [record for record in counted if record.failed]
     broken = run.stopped is not None and not ours
-    if broken or not counted or len(failed) > _MOST_FAILED * len(counted):
+    if loaded.dropped is None and (broken or not counted or len(failed) > _MOST_FAILED * len(counted)):
         kinds = ", ".join(sorted({record.error or "" for record in failed})) or "no request was finished"
         reason = f"{len(failed)} of {len(counted)} requests failed ({kinds})"
         return _failed(FailureKind.LOAD_BROKEN, f"{run.stopped}; {reason}" if broken else reason, "load", seen)
     refused = refusal(study, run)
     if refused is not None:
         return _failed(FailureKind.MACHINE, refused, "load", seen)
-    measurement = _measured(study, loaded, seen)
     if loaded.dropped is not None:
-        rule, reason = loaded.dropped
-        return Dropped(
-            rule=rule, reason=reason, bound=loaded.bound, measurement=measurement, startup=seen.startup,
-            start_s=seen.start_s, levels=loaded.levels,
-        )
+        return _dropped(study, loaded, seen)
     return Measured(
-        measurement=measurement,
+        measurement=_measured(study, loaded, seen),
         startup=seen.startup,
         metrics_before=loaded.one.before,
         metrics_after=loaded.one.after,
         start_s=seen.start_s,
         peak_memory_bytes=seen.memory,
         levels=loaded.levels,
+    )
+
+
+def _dropped(study: StudySpec, loaded: Loaded, seen: Seen) -> Dropped:
+    rule, reason = loaded.dropped or ("objective", "")
+    try:
+        measurement = _measured(study, loaded, seen)
+    except NothingMeasuredError:
+        measurement = None
+    return Dropped(
+        rule=rule, reason=reason, bound=loaded.bound, measurement=measurement, startup=seen.startup,
+        start_s=seen.start_s, levels=loaded.levels,
     )
 
 

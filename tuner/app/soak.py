@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from tuner.app.events import LoadProgress, Note, PhaseEntered
@@ -27,13 +25,13 @@ PERIODS = 3
 WORSE_SHARE = 0.1
 """A last third that is worse than the first by more than this is a problem, and so is memory that grew by as much."""
 _OVER = "the soak is over"
-_BATCH_S = 60.0
+_BATCH_S = 20.0
 
 
 def soak(bench: Bench, winner: Arm) -> Soak:
     """Start the winner, load it for the budget's `soak_s`, fill its context once, and say what went wrong.
 
-    The load comes in batches of about a minute without a pause between server starts; each has prompts of its own.
+    The load comes in batches of about twenty seconds, one after the other; each has prompts of its own.
 
     Raises:
         OutputError: the evidence cannot be written.
@@ -85,7 +83,7 @@ class _Soaked:
 
     def run(self) -> None:
         """Load the server until the time is over or it is gone, then fill its context."""
-        bench, until = self._bench, time.monotonic() + self._bench.spec.budget.soak_s
+        bench, until = self._bench, self._bench.spec.budget.soak_s
         bench.tell(PhaseEntered("soaking"))
         text = scrape(self._server.url, path=self._spec.metrics_path)
         self._facts = bench.engine.startup_facts(self._server.log_text(), text)
@@ -93,9 +91,9 @@ class _Soaked:
         share = shared_workload(bench.spec.workload, replicas(bench.spec, self._winner.config))
         workload = share.model_copy(update={"requests": _batch(share, self._winner)})
         with Watch(self._server.url, bench.engine, local=True, period_s=5.0) as watch:
-            while time.monotonic() < until and self._server.exit_code() is None:
+            while (left := until - sum(run.duration_s for run in self.runs)) > 0 and self._server.exit_code() is None:
                 self._remember()
-                self.runs.append(self._load(workload, f"soak-{len(self.runs)}", until))
+                self.runs.append(self._load(workload, f"soak-{len(self.runs)}", left))
             self._remember()
         readings = [gpu for reading in watch.readings for gpu in reading.gpus]
         self._throttled = sum(bool(gpu.held_back) for gpu in readings) / max(1, len(readings))
@@ -108,23 +106,25 @@ class _Soaked:
         if size is not None:
             self._memory.append(size)
 
-    def _load(self, workload: Workload, salt: str, until: float) -> LoadRun:
-        study = self._bench.spec
+    def _load(self, workload: Workload, salt: str, left_s: float) -> LoadRun:
+        """Send the workload, for no longer than so many seconds from its first request."""
+        study, elapsed = self._bench.spec, [0.0]
         requests = requests_of(workload, vocab_size=study.model.vocab_size, seed=study.seed, salt=salt)
 
         def stop() -> str | None:
             code = self._server.exit_code()
             if code is not None:
                 return f"the server ended with exit code {code}"
-            return _OVER if time.monotonic() > until else None
+            return _OVER if elapsed[0] > left_s else None
+
+        def see(progress: Progress) -> None:
+            elapsed[0] = progress.elapsed_s
+            self._bench.tell(LoadProgress(progress.done, progress.total, progress.output_tokens, progress.elapsed_s))
 
         return run_load(
             self._server.url, self._spec.served_name, requests, workload, seed=study.seed, stop=stop,
-            on_progress=self._progress,
+            on_progress=see,
         )
-
-    def _progress(self, progress: Progress) -> None:
-        self._bench.tell(LoadProgress(progress.done, progress.total, progress.output_tokens, progress.elapsed_s))
 
     def _fill_context(self) -> None:
         """Send one request as long as the server promises: it has to be answered."""
@@ -138,7 +138,7 @@ class _Soaked:
             arrivals=ClosedLoop(concurrency=1), requests=1, warmup_requests=0,
         )
         self._bench.tell(PhaseEntered("filling the context"))
-        run = self._load(workload, "fill", time.monotonic() + workload.timeout_s)
+        run = self._load(workload, "fill", workload.timeout_s)
         last = run.records[-1] if run.records else None
         self._fill_tokens = longest
         if last is None or not last.ok:
@@ -176,7 +176,7 @@ class _Soaked:
 
 
 def _batch(workload: Workload, winner: Arm) -> int:
-    """Requests for about a minute, at the rate that the winner had in its verification."""
+    """Requests for about twenty seconds, at the rate that the winner had in its verification."""
     if isinstance(workload.arrivals, OpenLoop):
         return max(workload.requests, round(workload.arrivals.rate_per_s * _BATCH_S))
     rate = float(np.mean([measurement.requests_per_s.value for measurement in winner.rounds]))
