@@ -112,6 +112,16 @@ def run(text: str, env: Mapping[str, str], tmp_path: Path, *arguments: str) -> d
     return json.loads(done.stdout)
 
 
+def starters(launch: LaunchSpec, tmp_path: Path) -> Path:
+    """Make the program that MPI runs for each rank, which runs the rest of its words."""
+    folder = tmp_path / "starters"
+    folder.mkdir(exist_ok=True)
+    for word in launch.nodes.launcher if launch.nodes else ():
+        (folder / word).write_text(f'#!/bin/bash\nSTARTED_BY={word} exec "$@"\n')
+        (folder / word).chmod(0o755)
+    return folder
+
+
 def read_serve(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
     """Run serve.sh with a program that prints its arguments."""
     launch = plan.launch
@@ -119,7 +129,9 @@ def read_serve(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
         env = variables(plan, tmp_path)
         env |= {program_variable(launch): str(stand_in(tmp_path)), "HOST": "127.0.0.9", "PORT": "1234"}
         env |= {"NODE_RANK": str(rank), "LEADER": "node a"} if launch.nodes else {}
+        env["PATH"] = f"{starters(launch, tmp_path)}:{env['PATH']}"
         said = run(files[name], env, tmp_path, "--extra", "a b")
+        assert said["env"].get("STARTED_BY") == (" ".join(launch.nodes.launcher) if launch.nodes and launch.nodes.launcher else None)
         assert said["argv"][-2:] == ["--extra", "a b"]
         argv = [PurePath(launch.program[0]).name, *said["argv"][:-2]]
         assert argv == wanted(launch, host="127.0.0.9", port=1234, model=env["MODEL_DIR"], folder=str(tmp_path),
@@ -401,7 +413,7 @@ def read_sbatch(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
     launch = plan.launch
     tools = tmp_path / "bin"
     tools.mkdir(exist_ok=True)
-    (tools / "srun").write_text('#!/bin/bash\nshift\nexec "$@"\n')
+    (tools / "srun").write_text('#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n')
     (tools / "scontrol").write_text('#!/bin/bash\n[[ "$*" == "show hostnames n[1-2]" ]] && printf "n1\\nn2\\n"\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)
@@ -409,7 +421,7 @@ def read_sbatch(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "serve.sh").chmod(0o755)
     env = variables(plan, tmp_path)
     env |= {program_variable(launch): str(stand_in(tmp_path)), "PORT": "1234", "VLLM_PORT": "5", "SLURM_NODEID": "1", "SLURM_LOCALID": "1",
-            "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_SUBMIT_DIR": str(tmp_path), "PATH": f"{tools}:{env['PATH']}"}
+            "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_SUBMIT_DIR": str(tmp_path), "PATH": f"{tools}:{starters(launch, tmp_path)}:{env['PATH']}"}
     said = run(files[name], env, tmp_path)
     argv = [PurePath(launch.program[0]).name, *said["argv"]]
     several = plan.sizing.replicas > 1
@@ -418,7 +430,9 @@ def read_sbatch(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
     assert "VLLM_PORT" not in said["env"] or plan.config.engine != "vllm"
     options = dict(line.removeprefix("#SBATCH --").partition("=")[::2] for line in files[name].splitlines() if line.startswith("#SBATCH"))
     assert int(options["nodes"]) * int(options.get("gpus-per-node", 0)) == launch.devices * plan.sizing.replicas
-    assert int(options["ntasks-per-node"]) == plan.sizing.replicas
+    by_mpi = launch.nodes is not None and bool(launch.nodes.launcher)
+    assert int(options["ntasks-per-node"]) == (launch.nodes.devices if by_mpi else plan.sizing.replicas)
+    assert ("srun --mpi=pmix" in files[name]) == by_mpi
     same_env(said["env"], launch)
 
 

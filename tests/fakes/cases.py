@@ -162,6 +162,24 @@ def trtllm_watched() -> Plan:
     })
 
 
+def trtllm_two_hosts() -> Plan:
+    """TensorRT-LLM over two hosts of eight GPUs, which only MPI starts."""
+    best = EngineConfig(engine="trtllm", version="1.2.1", settings=tuple(
+        Setting(flag=flag, value=value, source="trial") for flag, value in (
+            ("enable_attention_dp", True), ("gpus_per_node", 8), ("kv_cache_config.free_gpu_memory_fraction", 0.85),
+            ("max_batch_size", 128), ("moe_expert_parallel_size", 16), ("tensor_parallel_size", 16))))
+    model = open_model("deepseek-ai/DeepSeek-R1", 671e9, weight_bytes=688 * 10**9, revision="56d4cbbb4d29f4355bab4b9a39ccb717a14ad5ad")
+    install = EngineInstall(engine="trtllm", version="1.2.1", build="cuda", program=("trtllm-serve",))
+    plan = trtllm_watched()
+    first, second = plan.arms
+    return plan.model_copy(update={
+        "config": best, "launch": ENGINES["trtllm"].launch(model, best, install),
+        "study": plan.study.model_copy(update={"name": "two-hosts", "model": model, "hardware": gpus(*H200[:2], 8, H200[2]), "engine": install}),
+        "sizing": Sizing(start_s=900.0, start_n=3, peak_memory_bytes=200 * GIB),
+        "arms": (first, second.model_copy(update={"config": best})),
+    })
+
+
 def swept(best: float, base_ms: float) -> tuple[LoadPoint, ...]:
     """Load levels of a server that saturates at `best` tokens/s, whose TTFT starts at `base_ms`."""
     found = []
@@ -247,6 +265,7 @@ EVERY_FORMAT = {
     "cpu-hub": hub_cpu,
     "a100x4-data-parallel": data_parallel,
     "trtllm-h100x4": trtllm_watched,
+    "trtllm-two-hosts": trtllm_two_hosts,
     "h100x8-gated-all": lambda: everything(gpu_plan),
     "predicted-all": lambda: everything(BASE["predicted"]),
     "cpu-local-all": lambda: everything(make_plan),

@@ -495,3 +495,19 @@ def test_up_e15_the_load_sends_nothing_that_is_vllm_s_own() -> None:
     target = parse_target("http://127.0.0.1:8000", "m", dialect="trtllm")
     assert "top_k" not in target.extra_body
     assert target.ignore_eos
+
+
+@pytest.mark.parametrize(("settings", "hosts"), [
+    ({"tensor_parallel_size": 16, "gpus_per_node": 8}, 2),
+    ({"tensor_parallel_size": 8, "pipeline_parallel_size": 3, "gpus_per_node": 8}, 3),
+    ({"tensor_parallel_size": 8, "gpus_per_node": 8}, None),
+    ({"tensor_parallel_size": 16}, None),
+    ({"tensor_parallel_size": 12, "gpus_per_node": 8}, None),
+])  # fmt: skip
+def test_several_hosts_are_started_by_mpi(settings: dict[str, Value], hosts: int | None) -> None:
+    spec = launch(**settings)
+    assert (spec.nodes.count if spec.nodes else None) == hosts
+    if spec.nodes:
+        assert spec.nodes.launcher == ("trtllm-llmapi-launch",)
+        assert spec.nodes.count * spec.nodes.devices == spec.devices
+        assert spec.nodes.arguments == ()

@@ -15,6 +15,7 @@ from tuner.domain.engine import (
     Footprint,
     LaunchFile,
     LaunchSpec,
+    Nodes,
     ServerMetrics,
     Setting,
     StartupFacts,
@@ -47,6 +48,8 @@ BUILD_FILE = "build-engine.sh"
 _DEFAULT_FRACTION = 0.9
 _ULIMITS = {"memlock": -1, "stack": 64 << 20}
 """Of the vendor's own `docker run` line: memory that GPUs share is pinned."""
+_MPI = ("trtllm-llmapi-launch",)
+"""What every rank runs when Slurm or mpirun starts a server on several hosts (docs/source/commands/trtllm-serve)."""
 _NO_TELEMETRY = "TRTLLM_NO_USAGE_STATS"
 _RESERVED = {
     "model": "it is what --model of llmtune says",
@@ -129,6 +132,7 @@ class TrtllmEngine:
             devices=devices,
             needs_shared_memory=devices > 0,
             ulimits=_ULIMITS if devices else {},
+            nodes=_nodes(config, devices),
         )
 
     def footprint(self, model: ModelSpec, config: EngineConfig) -> Footprint:
@@ -218,6 +222,14 @@ def _option(table: FlagTable, setting: Setting) -> list[str]:
 def _own_name(model: ModelSpec) -> str:
     """Return what the server calls a model by itself: the directory's name, or the hub id."""
     return PurePath(model.location).name if model.is_local else model.location
+
+
+def _nodes(config: EngineConfig, devices: int) -> Nodes | None:
+    """Return how the server spreads over hosts when `gpus_per_node` says that one does not hold it; else None."""
+    each = _count(config, "gpus_per_node")
+    if not each or devices <= each or devices % each:
+        return None
+    return Nodes(count=devices // each, devices=each, arguments=(), launcher=_MPI)
 
 
 def _world(config: EngineConfig) -> int:

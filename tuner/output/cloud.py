@@ -20,6 +20,8 @@ def refusal(plan: Plan) -> str | None:
     """Say what a cloud needs and the plan lacks; None when it can be written."""
     if plan.launch.image is None:
         return "it names no container image; tune again with --image NAME:VERSION"
+    if plan.launch.nodes is not None and plan.launch.nodes.launcher:
+        return f"MPI starts its server on {plan.launch.nodes.count} hosts; use slurm"
     gpus = plan.study.hardware.gpus
     if plan.launch.devices and (not gpus or facts_of(gpus[0].name) is None):
         return f"no cloud's name is known for {gpus[0].name if gpus else 'its GPUs'}"

@@ -139,14 +139,13 @@ def _latency_axis(axis: Axes, curves: Sequence[Curve], key: str, limit: Limit | 
         return
     stat, _, metric = key.partition("<=")[0].partition(" ")
     axis.set_title(f"{stat} {_NAMES[metric]}, ms")
-    values = [estimate.value for curve in curves for level in curve.levels
-              for name, estimate in level.readings if name == key]
-    values += [limit.maximum] if limit else []
+    found = [estimate for curve in curves for level in curve.levels for name, estimate in level.readings if name == key]
+    values = [estimate.value for estimate in found] + ([limit.maximum] if limit else [])
     if min(values) > 0 and max(values) / min(values) > 20:
         axis.set_yscale("log")
         canvas.log_ticks(axis.yaxis)
     else:
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 1.12 * max(*values, *(estimate.high for estimate in found)) or 1.0)
     if limit is not None:
         slo_line(axis, limit.maximum, vertical=False)
 

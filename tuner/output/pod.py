@@ -32,6 +32,9 @@ SECRETS = "llm-secrets"
 
 def refusal(plan: Plan) -> str | None:
     """Say why no pod can serve the plan; None when one can."""
+    nodes = plan.launch.nodes
+    if nodes is not None and nodes.launcher:
+        return f"MPI starts its server on {nodes.count} hosts, which pods do not do by themselves; use slurm"
     return None if plan.launch.image else "it names no container image; tune again with --image NAME:VERSION"
 
 

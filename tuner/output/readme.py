@@ -89,7 +89,7 @@ def _readme(
         compose="compose" in names,
         docker_run="docker-run" in names,
         serve="serve" in names,
-        hosts=launch.nodes.count if launch.nodes else 0,
+        hosts=launch.nodes.count if launch.nodes and not launch.nodes.launcher else 0,
         others=sorted(names - {"compose", "docker-run", "serve"}),
         pinned=launch.image is None or is_pinned(launch.image),
         no_image=_NO_IMAGE,
@@ -97,7 +97,7 @@ def _readme(
         engine=f"{plan.config.engine} {plan.config.version}",
         compose_start=f"{'cp -n .env.example .env' + chr(10) if required else ''}docker compose up --detach --wait",
         docker_start=_each(plan, f"{model_dir}./docker-run.sh"),
-        serve_start=_each(plan, f"{'NODE_RANK=0 LEADER=ADDRESS ' if launch.nodes else ''}{model_dir}./serve.sh"),
+        serve_start=_each(plan, f"{_before(plan)}{model_dir}./serve.sh"),
         start_label=numbers.start_label(plan),
         start_words=numbers.start_words(plan),
         start_period_s=start_period_s(plan.sizing.start_s),
@@ -105,6 +105,14 @@ def _readme(
         variables=variables,
         provenance="\n".join(f"{label:<10} {text}" for label, text in provenance(plan)),
     )
+
+
+def _before(plan: Plan) -> str:
+    """Return what starts serve.sh on several hosts."""
+    nodes = plan.launch.nodes
+    if nodes is None:
+        return ""
+    return f"mpirun -np {plan.launch.devices} --hostfile HOSTS " if nodes.launcher else "NODE_RANK=0 LEADER=ADDRESS "
 
 
 def _each(plan: Plan, command: str) -> str:

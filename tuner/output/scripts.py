@@ -58,6 +58,8 @@ class ServeScriptEmitter:
             subcommand=[shell(word) for word in launch.program[1:]],
             local=local,
             nodes=launch.nodes.count if launch.nodes else 0,
+            launcher=[shell(word) for word in launch.nodes.launcher] if launch.nodes else [],
+            ranks=launch.devices,
             replicas=plan.sizing.replicas,
             devices=launch.devices,
             follower=[shell(word) for word in launch.nodes.follower] if launch.nodes else [],

@@ -34,9 +34,10 @@ class SlurmEmitter:
             header=header_lines(plan),
             name=name_of(plan),
             nodes=launch.nodes.count if launch.nodes else 1,
+            ranks=_ranks(plan),
             gpus=(launch.nodes.devices if launch.nodes else launch.devices) * plan.sizing.replicas,
             replicas=plan.sizing.replicas,
-            cores=max(1, plan.study.hardware.cores // plan.sizing.replicas),
+            cores=max(1, plan.study.hardware.cores // _tasks(plan)),
             minutes=_MINUTES,
             port=launch.port,
             local=launch.model_is_local,
@@ -47,3 +48,13 @@ class SlurmEmitter:
         )
         beside = {**ServeScriptEmitter().files(plan), **launch_files(plan)}
         return {f"{FOLDER}/job.sbatch": text, **{f"{FOLDER}/{name}": body for name, body in beside.items()}}
+
+
+def _ranks(plan: Plan) -> int:
+    """Return how many ranks MPI starts on each node; 0 for a server that needs no MPI."""
+    nodes = plan.launch.nodes
+    return nodes.devices if nodes and nodes.launcher else 0
+
+
+def _tasks(plan: Plan) -> int:
+    return _ranks(plan) or plan.sizing.replicas

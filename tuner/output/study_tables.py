@@ -31,9 +31,9 @@ def tables(plan: Plan) -> dict[str, Any]:
 
 def noise_words(noise: NoiseFloor) -> str:
     """Say from where on a gain is claimed."""
-    return (f"No gain below {noise.share:.1%} is claimed: by that much the reference differs from itself between "
-            f"starts (half of the 95 % interval of a ratio over {numbers.count(noise.rounds, 'round')}, from "
-            f"{numbers.count(noise.boots, 'start')} of it; MEASURED).")
+    return (f"No gain below {noise.share:.1%} is claimed: by that much a configuration differs from itself between "
+            f"starts (half of the 95 % interval of a ratio over {numbers.count(noise.rounds, 'round')}, from the "
+            f"spread of {numbers.count(noise.boots, 'start')}; MEASURED).")
 
 
 def _levels(plan: Plan) -> list[dict[str, Any]]:

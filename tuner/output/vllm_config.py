@@ -104,6 +104,8 @@ def _script(plan: Plan, words: tuple[str, ...], header: tuple[str, ...]) -> str:
         subcommand=[shell(word) for word in launch.program[1:]],
         local=launch.model_is_local,
         nodes=launch.nodes.count if launch.nodes else 0,
+        launcher=[],
+        ranks=launch.devices,
         replicas=plan.sizing.replicas,
         devices=launch.devices,
         follower=[shell(word) for word in launch.nodes.follower] if launch.nodes else [],
