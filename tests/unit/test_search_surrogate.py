@@ -123,6 +123,13 @@ def test_one_reason_is_one_cause() -> None:
     assert runs([*first, *pair], point(128, 32, "float32")) > 0.7
 
 
+def test_what_was_only_predicted_to_be_slow_may_well_run() -> None:
+    seen = [measured(point(), 1.0), *(Observed(point=point(256, block), state="ruled_out", reason="PREDICTED to miss p95 itl")
+                                      for block in (None, 16))]
+    assert runs(seen, point(256, 32)) > 0.7
+    assert runs([replace(one, reason="does not fit") if one.score is None else one for one in seen], point(256, 32)) < 0.5
+
+
 # --- what scores, runs that were cut off, and limits teach
 
 

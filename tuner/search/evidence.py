@@ -22,6 +22,8 @@ _Z = 1.96
 _ALIKE = 3.0
 """How fast what a start costs is forgotten with the share of settings that differ."""
 _FIRST_GUESS_S = 60.0
+_PREDICTED = "PREDICTED"
+"""How reasons begin of what was ruled out because it would be slow: it might well run."""
 _LIMIT_ERROR = 0.1
 _LEAST_EXCESS = 0.05
 _FAR_BELOW = -0.5
@@ -85,7 +87,10 @@ def known(lattice: Lattice, seen: Sequence[Observed], direction: Literal["maximi
         return np.array(chosen, dtype=np.int64).reshape(len(chosen), columns)
 
     ran = [row for row, one in inside if one.state in {"measured", "dropped"}]
-    failed = [(row, one.reason) for row, one in inside if one.state in {"failed", "ruled_out"}]
+    failed = [
+        (row, one.reason) for row, one in inside
+        if one.state == "failed" or (one.state == "ruled_out" and not one.reason.startswith(_PREDICTED))
+    ]
     scored = _scores(inside, 1.0 if direction == "maximize" else -1.0)
     good = [(row, value) for row, one, value, _ in scored if one.state == "measured" and keeps_slo(one)]
     return Known(
