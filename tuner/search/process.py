@@ -134,7 +134,7 @@ class Process:
             first = ones @ weighted
             squares = ones @ weighted**2
             logs = ones @ np.log(np.maximum(1 - relevance + weighted, 1e-12))
-        total = parameters.relevance.sum(axis=1)[:, None, None]
+        total = np.maximum(parameters.relevance.sum(axis=1), 1e-9)[:, None, None]
         pairs = (total**2 - (parameters.relevance**2).sum(axis=1)[:, None, None]) / 2
         alone, paired, all_at_once = (parameters.shares[:, part, None, None] for part in range(3))
         product = np.exp(logs)
