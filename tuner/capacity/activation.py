@@ -46,6 +46,8 @@ def batch(model: ModelSpec, footprint: Footprint, gpu: Gpu) -> Batch:
     whole = footprint.chunked_prefill is False or (
         row.get("whole_prompts") and footprint.chunked_prefill is None and context < row["chunked_from"]
     )
+    # TensorRT-LLM refuses a prompt that is longer than a step, and makes no step longer for it.
+    whole = whole and footprint.free_memory_fraction is None
     if whole:
         tokens = max(tokens, context)
     sequences = footprint.max_sequences or entry["sequences"]

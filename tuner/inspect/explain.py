@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 
+from tuner.capacity.free_fraction import utilization_for
 from tuner.capacity.memory import kv_bytes_per_token
 from tuner.domain.engine import EngineConfig, Setting
 from tuner.domain.model import ModelSpec
@@ -137,7 +138,9 @@ def _short_cache(numbers: dict[str, str], spec: ModelSpec | None) -> dict[str, s
         worked |= {"needed_fp8": f"{needed / 2:.2f}", "fp8_enough": enough}
     share, total = _number(numbers.get("share")), _number(numbers.get("total", "").removesuffix(" GiB"))
     if share and total:
-        wanted = math.ceil((share + (needed - have) / total) * 100) / 100
+        used = share * total - have
+        exact = utilization_for(int(total * _GIB), int(used * _GIB), int(needed * _GIB))
+        wanted = math.ceil(exact * 100) / 100 if exact is not None else 1.0
         worked |= {"share_needed": f"{wanted:.2f}"} if wanted <= 0.95 else {}
     seqs = _number(numbers.get("seqs"))
     if seqs and seqs > 32 and spec is not None and spec.vocab_size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from tuner.errors import EngineError, LlmtuneError
@@ -13,12 +14,13 @@ from tuner.inspect.issue import Issue, Report, ordered
 from tuner.inspect.lint_compose import lint_compose
 from tuner.inspect.lint_config import config_server, is_vllm_config, lint_config
 from tuner.inspect.lint_environment import SECRET_VALUE, engine_variable, environment, variable
-from tuner.inspect.lint_fit import lint_fit
+from tuner.inspect.lint_fit import lint_fit, say_memory
 from tuner.inspect.lint_kubernetes import lint_kubernetes
 from tuner.inspect.lint_python import lint_python
 from tuner.inspect.lint_scaling import lint_scaling, lint_values
 from tuner.inspect.lint_script import lint_install_at_start, lint_script, lint_unpinned
 from tuner.inspect.lint_trtllm import (
+    config_of,
     is_trtllm_yaml,
     lint_trtllm_script,
     lint_trtllm_server,
@@ -312,6 +314,8 @@ class _Inspection:
         )
         for rule in _FOR_ANY_ENGINE:
             rule(view, self.report)
+        with suppress(EngineError):
+            say_memory(view, config_of(options, tree, view.version), self.report)
         lint_install_at_start(view, self.report)
         return view
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from tuner.capacity.memory import MemoryPlan, memory_plan
+from tuner.capacity.remedies import remedies
 from tuner.domain.engine import ENV_PREFIX, EngineConfig, Setting, plain
 from tuner.domain.finding import Judged
 from tuner.domain.hardware import Gpu, Hardware
 from tuner.domain.model import ModelSpec
 from tuner.engines import ENGINES
-from tuner.inspect.issue import Report
+from tuner.inspect.issue import Report, Severity
 from tuner.inspect.view import View
 from tuner.rules import findings
 
@@ -33,11 +34,23 @@ def lint_fit(view: View, report: Report) -> None:
         return
     if view.context.judge is not None:
         _say_judged(view.context.judge(config, model, hardware), view, report)
-    plan = memory_plan(model, ENGINES["vllm"].footprint(model, config), hardware)
-    if isinstance(plan, MemoryPlan) and not plan.fits:
-        report.error(view.line, "memory", f"does not fit {hardware.label}: {plan.text}", _remedy(config))
-    elif isinstance(plan, MemoryPlan) and plan.verdict == "marginal":
-        report.warning(view.line, "memory", f"may not fit {hardware.label}: {plan.text}", _remedy(config))
+    say_memory(view, config, report)
+
+
+def say_memory(view: View, config: EngineConfig, report: Report) -> None:
+    """Plan memory when model and GPU are known, and say what would be enough where it is not."""
+    hardware, model = view.context.hardware, view.spec
+    if hardware is None or model is None:
+        return
+    footprint = ENGINES[config.engine].footprint(model, config)
+    plan = memory_plan(model, footprint, hardware)
+    if not isinstance(plan, MemoryPlan) or plan.verdict == "fits":
+        return
+    said = "may not fit" if plan.fits else "does not fit"
+    steps = remedies(model, footprint, hardware, plan, engine=config.engine)
+    fix = "PREDICTED to be enough, least harm first: " + "; or ".join(steps)
+    severity: Severity = "warning" if plan.fits else "error"
+    report.say(severity, view.line, "memory", (f"{said} {hardware.label}: {plan.text}", fix))
 
 
 def _say_judged(judged: Judged, view: View, report: Report) -> None:
@@ -51,14 +64,6 @@ def _say_judged(judged: Judged, view: View, report: Report) -> None:
             report.note(view.line, "engine-accepts", f"the installed engine accepts this and would use: {shown}")
         case "cannot_say":
             report.note(view.line, "engine-silent", f"the installed engine was not asked: {judged.reason}")
-
-
-def _remedy(config: EngineConfig) -> str:
-    steps = ["a smaller --max-model-len"]
-    if config.get("kv-cache-dtype") in (None, "auto"):
-        steps.append("--kv-cache-dtype fp8")
-    steps += ["more GPUs (--tensor-parallel-size)", "a quantized checkpoint"]
-    return ", ".join(steps)
 
 
 def config_of(view: View) -> EngineConfig:

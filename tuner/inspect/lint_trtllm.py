@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import difflib
 import re
+from contextlib import suppress
 from typing import Any
 
 from packaging.version import Version
 
+from tuner.domain.engine import EngineConfig, Setting, Value
+from tuner.engines.trtllm_config import read_yaml
 from tuner.errors import EngineError, FlagError
 from tuner.facts.flags import flag_table, human_int, parse_version
 from tuner.facts.read import data
 from tuner.inspect.arguments import Arguments
+from tuner.inspect.command import parse_value
 from tuner.inspect.issue import Report, Word
 from tuner.inspect.read_scripts import ReadScript
 from tuner.inspect.server import Server
@@ -84,6 +88,29 @@ def trtllm_arguments(options: dict[str, Word], yaml: Tree | None) -> Arguments:
             if word.text.isdigit():
                 found.values[flag] = int(word.text)
     return found
+
+
+def config_of(options: dict[str, Word], yaml: Tree | None, version: str) -> EngineConfig:
+    """Return what command and file ask for, without what this release does not take: the rules say that.
+
+    Raises:
+        EngineError: a release older than all that are known.
+
+    """
+    table = flag_table("trtllm", version)
+    values: dict[str, Value] = {}
+    for name, word in options.items():
+        with suppress(FlagError):
+            if name and not word.open:
+                flag = table.require(name)
+                is_on = not name.startswith("--no-")
+                values[flag.name] = is_on if flag.kind == "bool" else parse_value(flag, word.text)
+    inside = yaml.plain() if yaml is not None and yaml.is_map else {}
+    for key, value in inside.items():
+        with suppress(FlagError):
+            values |= read_yaml({key: value}, version)
+    settings = tuple(Setting(flag=flag, value=value) for flag, value in values.items())
+    return EngineConfig(engine="trtllm", version=version, settings=settings)
 
 
 def version_of(server: Server, context: Context) -> str | None:

@@ -43,7 +43,7 @@ def read_script(text: str, file: str, line: int = 1) -> ReadScript:
     return ReadScript(servers, script, documents)
 
 
-def _servers(command: Command, script: Script, file: str, own: str | None) -> list[Server]:
+def _servers(command: Command, script: Script, file: str, own: str | None = None) -> list[Server]:
     run = docker_run(command.words)
     if run is not None:
         server = docker_server(run, file)
