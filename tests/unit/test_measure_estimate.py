@@ -35,7 +35,7 @@ def test_a_percentile_is_numpys_and_lies_in_its_interval(samples: list[float], p
 
 @pytest.mark.parametrize(("n", "percent", "low", "high"), [(1000, 99, 983, 996), (200, 95, 183, 196)])
 def test_order_statistics(n: int, percent: float, low: float, high: float) -> None:
-    found = estimate.percentile(np.random.default_rng(2).permutation(n), percent)
+    found = estimate.percentile(np.arange(n) * 387 % n, percent)  # neighbours are never alike
     assert found.low == pytest.approx(low, abs=1.01)
     assert found.high == pytest.approx(high, abs=1.01)
 
@@ -139,3 +139,16 @@ def test_a_trend_is_found_and_chance_is_not() -> None:
     rng = np.random.default_rng(8)
     found = [estimate.trend(rng.normal(size=10)) for _ in range(1000)]
     assert 930 <= sum(abs(change) <= error for change, error in found) <= 970
+
+
+@pytest.mark.parametrize(("alike", "count"), [(0.0, 200), (0.3, 200), (0.9, 600)])
+def test_the_mean_of_alike_neighbours_is_covered(alike: float, count: int) -> None:
+    rng = np.random.default_rng(count)
+    hits = 0
+    for _ in range(400):
+        noise = rng.normal(size=count)
+        for index in range(1, count):
+            noise[index] = alike * noise[index - 1] + math.sqrt(1 - alike**2) * noise[index]
+        found = estimate.mean(noise)
+        hits += found.low <= 0 <= found.high
+    assert 0.91 <= hits / 400 <= 0.98
