@@ -130,6 +130,8 @@ def _independent(below: NDArray[np.float64], sizes: NDArray[np.float64], level: 
     if sizes.size < 2:
         return 1
     error, degrees = scatter(_sums(below, sizes), sizes)
+    if degrees == below.size - 1:  # neighbours are not alike: the binomial law needs no help
+        return below.size
     plain = math.sqrt(level * (1 - level) / below.size)
     return max(1, round(below.size * (plain / max(error, plain / NARROWEST) * Z95 / t_quantile(degrees)) ** 2))
 
