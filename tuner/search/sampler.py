@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import optuna
 from optuna.samplers import TPESampler
@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 
 from tuner.domain.engine import EngineConfig
 from tuner.domain.trial import Infeasible
-from tuner.search.ledger import Ledger, distributions
+from tuner.search.ledger import distributions
 from tuner.search.observed import Observed
 from tuner.search.spaces import Choice, OpenSpace
 from tuner.search.surrogate import Prior, suggest
@@ -39,27 +39,7 @@ class Proposal:
         self.ruled_out = ruled_out
 
 
-def propose(*arguments: Any, **named: Any) -> Proposal | None:  # noqa: ANN401  (stands in until callers have switched)
-    """Take `propose_next`'s arguments, or those of the call that this replaces."""
-    if not isinstance(arguments[0], Ledger):
-        return propose_next(*arguments, **named)
-    ledger, space = arguments
-    maximize = ledger.study.direction == optuna.study.StudyDirection.MAXIMIZE
-    seen = [_observed(one) for one in ledger.study.get_trials(deepcopy=False)
-            if one.params and one.state in {TrialState.COMPLETE, TrialState.PRUNED}]
-    return propose_next(space, seen, direction="maximize" if maximize else "minimize", tried=named.pop("seen"), **named)
-
-
-def _observed(trial: optuna.trial.FrozenTrial) -> Observed:
-    violations = dict(trial.constraints)
-    if trial.state is TrialState.PRUNED:
-        return Observed(point=trial.params, state="dropped" if violations.pop(_RUNS, 0) < 0 else "failed")
-    violations.pop(_RUNS, None)
-    return Observed(point=trial.params, state="measured", score=trial.value, violations=violations,
-                    violation=max(violations.values(), default=None))
-
-
-def propose_next(
+def propose(
     space: OpenSpace,
     seen: Sequence[Observed],
     *,

@@ -32,7 +32,7 @@ _LEAST_SCALE = 0.05
 _WORTHWHILE = 0.01
 """A gain below this is no gain: it lies within the noise between two starts."""
 _LIMIT_SCALE = 0.1
-_DEAD, _LAST = 0.15, -50.0
+_DEAD, _LAST = 0.25, -50.0
 """What runs with less than this probability comes after everything else: a region that died is not visited again."""
 _ERFC = np.frompyfunc(math.erfc, 1, 1)
 
