@@ -3,10 +3,11 @@
     .venv/bin/python benchmarks/cpu_calibration.py benchmarks/search/worlds/vllm_cpu_grid.jsonl [--choices N]
 
 The file holds measured starts of a grid of settings, each at three load levels (benchmarks/search/measure_grid.py).
-Several times four configurations are drawn, the only rule being that both types and both settings of prefix caching
-are among them; the predictor of `optimize` learns these four trials and predicts every other configuration, which it
-has not seen. Printed are the errors of each draw and of all of them, and how far a second start of the same
-configuration is from the first, which no prediction can be below.
+The four are chosen without looking at what was measured: once by a rule (the defaults, then each time the configuration
+that differs in most settings from those chosen), and several times drawn at random, the only condition being that both
+types and both settings of prefix caching are among them. The predictor of `optimize` learns these four trials and
+predicts every other configuration, which it has not seen. Printed are the errors of each choice and of all of them, and
+how far a second start of the same configuration is from the first, which no prediction can be below.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tuner.domain.workload import ClosedLoop, Uniform, Workload
 METRICS = {"throughput": "output_tokens_per_s", "p95 TTFT": "p95_ttft", "p95 ITL": "p95_itl"}
 MEASURED = {"throughput": "output_tokens_per_s", "p95 TTFT": "p95_ttft_ms", "p95 ITL": "p95_itl_ms"}
 BOUNDS = {"throughput": 10.0, "p95 TTFT": 20.0, "p95 ITL": 20.0}
+FLAGS = ("max-num-seqs", "max-num-batched-tokens", "enable-prefix-caching", "dtype")
 OWN = 8
 LEARNT = 4
 
@@ -87,6 +89,19 @@ def _point(level: dict[str, Any]) -> LoadPoint:
         p95_itl_ms=_estimate(level["p95_itl_ms"]))
 
 
+def by_rule(rows: list[dict[str, Any]]) -> list[int]:
+    """Choose the defaults, and then what differs most from what is chosen; of equals the first in the file."""
+    chosen = [next(index for index, row in enumerate(rows) if not row["settings"])]
+    while len(chosen) < LEARNT:
+        chosen.append(max(range(len(rows)), key=lambda index: (_apart(rows, index, chosen), -index)))
+    return chosen
+
+
+def _apart(rows: list[dict[str, Any]], index: int, chosen: list[int]) -> int:
+    mine = rows[index]["settings"]
+    return min(sum(mine.get(flag) != rows[other]["settings"].get(flag) for flag in FLAGS) for other in chosen)
+
+
 def draw(rows: list[dict[str, Any]], rng: np.random.Generator) -> list[int]:
     """Draw the four that are learnt from: without looking at what was measured."""
     while True:
@@ -131,7 +146,7 @@ def main() -> int:
     rng, pooled = np.random.default_rng(0), {name: list[float]() for name in METRICS}
     medians: dict[str, list[float]] = {name: [] for name in METRICS}
     for number in range(given.choices):
-        chosen, began = draw(rows, rng), time.process_time()
+        chosen, began = draw(rows, rng) if number else by_rule(rows), time.process_time()
         predictor = Predictor.after(spec(), [trial(index, rows[index]) for index in chosen])
         learnt, own = time.process_time() - began, {name: list[float]() for name in METRICS}
         for index, row in enumerate(rows):
@@ -144,11 +159,12 @@ def main() -> int:
             medians[name].append(float(np.median(off)))
             pooled[name] += own[name]
             parts.append(f"{name} {np.median(off):.1f}/{np.percentile(off, 90):.1f} %")
-        say(f"  draw {number + 1:2}: median/p90 {', '.join(parts)}  ({learnt:.1f} s to learn)\n")
+        name = f"draw {number:2}" if number else "by rule"
+        say(f"  {name}: median/p90 {', '.join(parts)}  ({learnt:.1f} s to learn)\n")
     for name in METRICS:
         spread = np.array(medians[name])
         held = int((spread <= BOUNDS[name]).sum())
-        say(f"{name:<11} {_summary(np.array(pooled[name]))}  medians of the draws {spread.min():.1f} to "
+        say(f"{name:<11} {_summary(np.array(pooled[name]))}  medians of the choices {spread.min():.1f} to "
             f"{spread.max():.1f} %, within {BOUNDS[name]:g} % in {held} of {spread.size}\n")
     return 0
 
