@@ -231,3 +231,50 @@ def test_counts_always_sum_to_the_total(kinds: list[int], total: int | None, ask
     if total is not None and kinds and content <= total <= asked and total > 0:
         assert tokens.total == total
         assert not tokens.mismatch
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def skimming(first: dict[str, Any]) -> Reply:
+    """A reply that has learned from its first chunk what surrounds the text."""
+    reply = Reply(100, must_fill=False)
+    reply.status = 200
+    reply.feed(0, event(first))
+    assert reply.learn_chunk(chunk(event(first)))
+    return reply
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=8), st.booleans())
+def test_skimmed_chunks_are_those_that_were_parsed_in_full(words: list[str], ascii_only: bool) -> None:
+    reads = [
+        chunk(b"data: " + json.dumps(text(word), ensure_ascii=ascii_only).encode() + b"\n\n")
+        for word in words
+    ]
+    skimmed = skimming(text("a"))
+    after = skimmed.skim(list(range(1, len(reads) + 1)), reads, 0)
+    assert after == next((index for index, read in enumerate(reads) if b"\0" in read), len(reads))
+    assert list(skimmed.tokens().at_ns) == list(range(after + 1))
+
+
+@pytest.mark.parametrize("other", [
+    chunk(event(text(""))), chunk(event(text("b", "length"))), chunk(event(text("b"))) * 2,
+    chunk(event(text("b")) + event({"error": {"message": "died"}})), chunk(event(text("b"))[:-5]), b"0\r\n\r\n",
+    chunk(b": ping\n\n" + event(text("b"))), chunk(event("[DONE]")), chunk(event(text("b", usage=usage(2)))), b"x\r\n",
+])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_another_read_ends_the_skimming_where_it_is(other: bytes, place: int) -> None:
+    reads = [chunk(event(text("b"))) for _ in range(3)]
+    reads[place] = other
+    reply = skimming(text("a"))
+    assert reply.skim([1, 2, 3], reads, 0) == place
+    assert list(reply.tokens().at_ns) == list(range(place + 1))
+
+
+def test_an_open_event_is_not_skimmed_over() -> None:
+    reply = Reply(100, must_fill=False)
+    reply.status = 200
+    reply.feed(0, event(text("a")) + b"data: {")
+    assert not reply.learn_chunk(chunk(event(text("a"))))
+    assert reply.skim([1], [chunk(event(text("b")))], 0) == 0
