@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from tests.fakes.fake_adapter import FakeAdapter
@@ -110,3 +111,11 @@ def test_a_seed_decides_what_is_tried(tmp_path: Path) -> None:
         keys.append([row.key for row in plan.trials][:2])
     assert keys[0] == keys[1]
     assert keys[0] != keys[2]
+def test_a_study_keeps_its_question_for_those_who_look(tmp_path: Path) -> None:
+    resolved = question(tmp_path, SPACE, trials=2)
+    optimize(resolved, launcher=FakeLauncher(fast), tell=Onlooker())
+    (journal,) = tmp_path.rglob("study.journal")
+    backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    study = optuna.load_study(study_name="s", storage=optuna.storages.JournalStorage(backend))
+    assert study.user_attrs["question"] == resolved.spec.question
+    assert type(resolved.spec).model_validate_json(study.user_attrs["spec"]) == resolved.spec

@@ -13,14 +13,14 @@ from tuner.app.conclude import conclude
 from tuner.app.events import Listener, Note
 from tuner.app.forecast import work_plan
 from tuner.app.resolve import Resolved
-from tuner.app.search import Search
+from tuner.app.search import Search, retake
 from tuner.app.soak import soak
 from tuner.app.trial import Bench
 from tuner.app.verdict import arms, decide
 from tuner.app.verify import entrants, verify
 from tuner.domain.engine import EngineConfig
 from tuner.domain.plan import Plan
-from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, Measured, Trial
+from tuner.domain.trial import Dropped, Failed, Infeasible, Measured, Trial
 from tuner.engines import ENGINES
 from tuner.errors import InterruptedStudyError, NothingMeasuredError
 from tuner.measure.objective import direction
@@ -51,6 +51,7 @@ def optimize(resolved: Resolved, *, launcher: Launcher, tell: Listener) -> tuple
             direction=direction(spec.objective),
             folder=folder,
             storage=resolved.storage,
+            spec=spec,
         ) as ledger:
             return _run(resolved, bench, ledger, folder)
     except KeyboardInterrupt:
@@ -93,13 +94,7 @@ def _reap(bench: Bench, ledger: Ledger) -> list[tuple[EngineConfig, Purpose]]:
     left = [path.parent.name for path in bench.study_folder.rglob(HANDLE_FILE) if _reaped(bench, path)]
     if left:
         bench.tell(Note(f"took down servers that an earlier run left: {', '.join(left)}"))
-    again: list[tuple[EngineConfig, Purpose]] = []
-    for number, config, purpose in ledger.leftovers():
-        outcome = Failed(failure=FailureKind.MACHINE, reason="llmtune ended during this trial", phase="unknown")
-        ledger.finish(Trial(number=number, purpose=purpose, config=config, outcome=outcome), score=None, violations={})
-        bench.tell(Note(f"trial {number} was cut off; it is done again"))
-        again.append((config, purpose))
-    return again
+    return retake(bench, ledger)
 
 
 def _reaped(bench: Bench, path: Path) -> bool:

@@ -12,17 +12,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.app.forecast import guess_seconds
+from tuner.app.history import keeps_slo, observed
 from tuner.app.plan_evaluate import Band, band_of
 from tuner.app.resolve import Resolved
+from tuner.app.scoring import replicas, scored, shared_workload
 from tuner.app.simulated import simulated_outcome
 from tuner.app.words import settings_text, value_text
 from tuner.domain.engine import EngineConfig
 from tuner.domain.record import Record
-from tuner.domain.trial import Infeasible, Measured, Trial
+from tuner.domain.study import KNEES, StudySpec
+from tuner.domain.trial import Failed, Infeasible, LoadPoint, Measured, Trial
+from tuner.domain.workload import Workload
 from tuner.errors import NothingMeasuredError, UsageError
 from tuner.facts.gpus import facts_of
-from tuner.measure.objective import direction, meets, score, slo_violations
+from tuner.measure.levels import at_clients, at_rate, first_level, load_point
+from tuner.measure.objective import direction, slo_violations
 from tuner.search.ledger import Ledger, Purpose
+from tuner.search.levels import find_knee
 from tuner.search.sampler import propose
 from tuner.search.screen import screen
 from tuner.search.spaces import Choice
@@ -112,12 +118,12 @@ def _search(resolved: Resolved, ledger: Ledger, tell: Callable[[str], None]) -> 
     while True:
         config, point, purpose = step
         number = ledger.begin(config, point, space, purpose)
-        outcome = simulated_outcome(spec, config, seed=spec.seed)
+        outcome = _outcome(spec, config)
         trial = Trial(number=number, purpose=purpose, config=config, outcome=outcome)
         if isinstance(outcome, Measured):
-            value = score(outcome.measurement, spec.objective).value
+            value = scored(spec, config, outcome.measurement).value
             ledger.finish(trial, score=value, violations=slo_violations(outcome.measurement, spec.slo))
-            kept = "" if meets(outcome.measurement, spec.slo) else ", SLO not kept"
+            kept = "" if keeps_slo(spec, outcome) else ", SLO not kept"
             tell(f"SIMULATED trial {number}: {settings_text(config)}: {value:.4g} {spec.objective}{kept}")
         else:
             ledger.finish(trial, score=None, violations={})
@@ -125,16 +131,45 @@ def _search(resolved: Resolved, ledger: Ledger, tell: Callable[[str], None]) -> 
         trials = ledger.trials()
         if sum(isinstance(trial.outcome, Measured) for trial in trials) >= spec.budget.trials:
             return trials
-        found = propose(ledger, space, seed=spec.seed, seen={trial.config.key for trial in trials}, screen=ruled_out,
-                        with_ruled_out=False)
+        found = propose(
+            space, observed(spec, space, trials), kind=resolved.sampler, direction=direction(spec.objective),
+            seed=spec.seed, tried={trial.config.key for trial in trials}, screen=ruled_out, with_ruled_out=False,
+        )
         if found is None:
             return trials
         step = (found.config, found.point, "search")
 
 
+def _outcome(spec: StudySpec, config: EngineConfig) -> Measured | Infeasible | Failed:
+    """Simulate one server under its share of the load, at one level or at as many as the objective asks for."""
+    workload = shared_workload(spec.workload, replicas(spec, config))
+
+    def at(one: Workload) -> Measured | Infeasible | Failed:
+        return simulated_outcome(spec.model_copy(update={"workload": one}), config, seed=spec.seed)
+
+    if spec.objective not in KNEES:
+        return at(workload)
+    clients, found = spec.objective == "max_concurrency", dict[float, Measured]()
+    start = first_level(workload, spec.objective)
+    first = at(at_clients(workload, int(start)) if clients else at_rate(workload, start))
+    if not isinstance(first, Measured):
+        return first
+
+    def run(level: float) -> LoadPoint:
+        one = at_clients(workload, int(level)) if clients else at_rate(workload, level)
+        outcome = at(one)
+        found[level] = outcome if isinstance(outcome, Measured) else first
+        return load_point(found[level].measurement, one, spec.slo, "" if isinstance(outcome, Measured) else "failed")
+
+    knee = find_knee(run, start=start, whole=clients)
+    counts = found[knee.knee.value if knee.knee.value in found else min(found)]
+    measurement = counts.measurement.model_copy(update={"knee": knee.knee})
+    return counts.model_copy(update={"measurement": measurement, "levels": knee.points})
+
+
 def _value(resolved: Resolved, trial: Trial) -> float | None:
     outcome = trial.outcome
-    return score(outcome.measurement, resolved.spec.objective).value if isinstance(outcome, Measured) else None
+    return scored(resolved.spec, trial.config, outcome.measurement).value if isinstance(outcome, Measured) else None
 
 
 def _place(resolved: Resolved, trial: Trial) -> tuple[bool, bool, float]:
@@ -142,7 +177,7 @@ def _place(resolved: Resolved, trial: Trial) -> tuple[bool, bool, float]:
     if value is None or not isinstance(outcome, Measured):
         return (True, True, 0.0)
     sign = -1.0 if direction(resolved.spec.objective) == "maximize" else 1.0
-    return (False, not meets(outcome.measurement, resolved.spec.slo), sign * value)
+    return (False, not keeps_slo(resolved.spec, outcome), sign * value)
 
 
 def _tried(resolved: Resolved, trial: Trial) -> Tried:
@@ -150,7 +185,7 @@ def _tried(resolved: Resolved, trial: Trial) -> Tried:
     settings = {flag: value_text(value) or "" for flag, value in trial.config.values.items()}
     if isinstance(outcome, Measured):
         return Tried(settings=settings, value=_value(resolved, trial), note="SIMULATED",
-                     meets_slo=meets(outcome.measurement, resolved.spec.slo))
+                     meets_slo=keeps_slo(resolved.spec, outcome))
     return Tried(settings=settings, value=None, meets_slo=False, note=f"SIMULATED: {outcome.reason}")
 
 

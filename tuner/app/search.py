@@ -74,6 +74,7 @@ class Search:
     def run(self) -> None:
         """Try configurations until the trials, the time or the space is used up, or nothing can work."""
         while True:
+            self._redo += retake(self._bench, self._ledger)
             trials = self._ledger.trials()
             reason = self._reason_to_stop(trials)
             if reason is not None:
@@ -90,8 +91,10 @@ class Search:
     def _reason_to_stop(self, trials: Sequence[Trial]) -> str | None:
         budget = self._bench.spec.budget
         launched = [trial for trial in trials if trial.counts]
-        if len(launched) >= budget.trials and not self._redo:
-            return f"{len(launched)} configurations launched, as asked (--trials {budget.trials})"
+        elsewhere = len(self._ledger.running())
+        if len(launched) + elsewhere >= budget.trials and not self._redo:
+            others = f", {elsewhere} of them by others now" if elsewhere else ""
+            return f"{len(launched) + elsewhere} configurations launched{others}, as asked (--trials {budget.trials})"
         reason = self._over_time(trials) or self._failures(launched)
         return reason if launched else None
 
@@ -180,12 +183,16 @@ class Search:
 
     def _try(self, step: Step) -> None:
         if step.ruled_out is not None:
-            number = self._ledger.begin(step.config, step.point, self._resolved.space, step.purpose)
-            self._finish(Trial(number=number, purpose=step.purpose, config=step.config, outcome=step.ruled_out))
+            number = self._ledger.claim(step.config, step.point, self._resolved.space, step.purpose)
+            if number is not None:
+                self._finish(Trial(number=number, purpose=step.purpose, config=step.config, outcome=step.ruled_out))
             return
         reason = ""
         for attempt in range(1, _MACHINE_ATTEMPTS + 1):
-            trial = self._repeated_if_suspect(self._launch(step, attempt))
+            launched = self._launch(step, attempt)
+            if launched is None:
+                return
+            trial = self._repeated_if_suspect(launched)
             self._finish(trial)
             if not is_machine_fault(trial):
                 return
@@ -195,10 +202,13 @@ class Search:
             hint="mend it and repeat the command; nothing of this counts against the configuration",
         )
 
-    def _launch(self, step: Step, attempt: int) -> Trial:
+    def _launch(self, step: Step, attempt: int) -> Trial | None:
+        """Run one trial; None when another llmtune was the first to begin this configuration."""
+        number = self._ledger.claim(step.config, step.point, self._resolved.space, step.purpose)
+        if number is None:
+            return None
         expected = self._oracle.expect(step.config)
         self._announce(step, expected)
-        number = self._ledger.begin(step.config, step.point, self._resolved.space, step.purpose)
         rival = incumbent(self._bench.spec, self._ledger.trials())
         challenged = rival is not None and step.purpose in ("search", "recipe")
         trial = run_trial(
@@ -257,6 +267,18 @@ class Search:
             case Failed() | Infeasible():
                 self._ledger.finish(trial, score=None, violations={})
                 self._bench.tell(TrialEnded(trial, None, spec.objective, meets_slo=False, best=False))
+
+
+def retake(bench: Bench, ledger: Ledger) -> list[tuple[EngineConfig, Purpose]]:
+    """Note trials that a dead llmtune was at as faults of the machine, and return those that are ours to do again."""
+    again: list[tuple[EngineConfig, Purpose]] = []
+    for number, config, purpose in ledger.leftovers():
+        outcome = Failed(failure=FailureKind.MACHINE, reason="llmtune ended during this trial", phase="unknown")
+        lost = Trial(number=number, purpose=purpose, config=config, outcome=outcome)
+        if ledger.finish(lost, score=None, violations={}):
+            bench.tell(Note(f"trial {number} was cut off; it is done again"))
+            again.append((config, purpose))
+    return again
 
 
 def _value(bench: Bench, rival: Incumbent) -> float:
