@@ -289,3 +289,40 @@ def test_a_bundle_moved_elsewhere_still_checks(tmp_path):
     bundle.emit(make_plan(), tmp_path / "a")
     shutil.move(tmp_path / "a", tmp_path / "b")
     assert bundle.check(bundle.load_plan(tmp_path / "b"), tmp_path / "b") == ""
+
+
+def moved(text):
+    """What another release of matplotlib might draw: the same page, another place."""
+    first = text.index("<svg ")
+    return text[:first] + text[first:].replace('d="M ', 'd="M 0 0 M ', 1)
+
+
+def lock_as_written(directory, name):
+    lock = json.loads((directory / "llmtune.lock.json").read_text())
+    lock["files"][name] = content_digest((directory / name).read_bytes())
+    (directory / "llmtune.lock.json").write_text(json.dumps(lock, indent=2, sort_keys=True) + "\n")
+
+
+def test_figures_of_another_matplotlib_are_no_drift_and_frozen_keeps_them(tmp_path):
+    plan = make_plan()
+    bundle.emit(plan, tmp_path)
+    page = tmp_path / "report.html"
+    other = moved(page.read_text())
+    assert other != page.read_text()
+    page.write_text(other)
+    assert "report.html" in bundle.check(plan, tmp_path)
+    lock_as_written(tmp_path, "report.html")
+    assert bundle.check(plan, tmp_path) == ""
+    bundle.emit(plan, tmp_path, frozen=True)
+    assert page.read_text() == other
+    bundle.emit(plan, tmp_path)
+    assert page.read_text() != other
+
+
+def test_a_page_that_says_something_else_is_drift_whatever_the_lock_says(tmp_path):
+    plan = make_plan()
+    bundle.emit(plan, tmp_path)
+    page = tmp_path / "report.html"
+    page.write_text(page.read_text().replace("A clear winner", "A clear winner!"))
+    lock_as_written(tmp_path, "report.html")
+    assert "A clear winner!" in bundle.check(plan, tmp_path)

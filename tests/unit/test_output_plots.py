@@ -110,3 +110,17 @@ def test_every_colour_is_given_for_light_dark_and_paper():
     for colour in canvas.PALETTE:
         assert css.count(f"--{colour.name}: ") == 3
     assert css.count("{") == css.count("}")
+
+
+def test_matplotlib_is_loaded_by_the_first_figure_only():
+    code = ("import sys\nimport tuner.app.plan_files, tuner.app.emit, tuner.app.bench, tuner.cli.plan\n"
+            "assert 'matplotlib' not in sys.modules\n"
+            "from tuner.output import canvas\ncanvas.draw('x', 'y', 1.0, lambda figure: None)\n"
+            "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_limit_far_from_the_curve_is_still_inside_the_panel():
+    said = texts(load_curves([("best", [level(1), level(2)])], parse_slo("p95 ttft<=1500ms").limits))
+    assert {"p95 TTFT, ms", "SLO 1500", "1500"} <= set(said)

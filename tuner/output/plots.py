@@ -73,10 +73,14 @@ def _curve(label: str, levels: Sequence[LoadPoint], limits: Sequence[Limit]) -> 
     found = []
     for point in sorted(levels, key=lambda point: point.load):
         readings = {"throughput": point.output_tokens_per_s}
-        readings |= {limit.text: point.limits[limit.text] for limit in limits if limit.text in point.limits}
-        for metric, estimate in (("ttft", point.p95_ttft_ms), ("itl", point.p95_itl_ms)):
-            if estimate is not None and not any(limit.metric == metric for limit in limits):
-                readings[f"p95 {metric}"] = estimate
+        tails = {"ttft": point.p95_ttft_ms, "itl": point.p95_itl_ms}
+        for limit in limits:
+            reading = point.limits.get(limit.text) or (tails.get(limit.metric) if limit.percentile == 95 else None)
+            if reading is not None:
+                readings[limit.text] = reading
+        for metric, tail in tails.items():
+            if tail is not None and not any(limit.metric == metric for limit in limits):
+                readings[f"p95 {metric}"] = tail
         found.append(Level(point.load, point.meets_slo, tuple(readings.items())))
     return Curve(label, tuple(found))
 
