@@ -49,9 +49,10 @@ def conclude(
     starts = [outcome.start_s, *(entrant.starts if entrant else ())]
     memory = [size for size in (outcome.peak_memory_bytes, *(entrant.memory if entrant else ())) if size is not None]
     reference = next((arm for arm in found if arm.label in ("baseline", "default")), None)
+    kept = winner is not None and winner.meets_slo
     return Plan(
         tool_version=__version__,
-        complete=True,
+        complete=verdict.kind != "not_verified",
         measured=True,
         study=spec,
         config=trial.config,
@@ -62,7 +63,7 @@ def conclude(
             start_n=len(starts),
             peak_memory_bytes=max(memory, default=None),
             replicas=replicas(spec, trial.config),
-            knee_in_flight=_knee_in_flight(spec, entrant.levels if entrant else outcome.levels),
+            knee_in_flight=_knee_in_flight(spec, entrant.levels if entrant else outcome.levels) if kept else None,
         ),
         verdict=verdict,
         arms=tuple(found),
