@@ -54,6 +54,11 @@ def test_one_level_is_true_and_written(server: str, tmp_path: Path) -> None:
     assert load_result(tmp_path) == result
     assert (tmp_path / level.requests_file).exists()
     assert told
+    assert "c4" in (tmp_path / "bench.html").read_text()
+    (tmp_path / "requests-c9.jsonl.gz").write_text("of an earlier level")
+    again = bench(ask(server, "8x16@c4", out=tmp_path, force=True, seed=5), told.append)
+    assert load_result(tmp_path) == again != result
+    assert not (tmp_path / "requests-c9.jsonl.gz").exists()
 
 
 def test_sweep_names_the_knee(server: str) -> None:

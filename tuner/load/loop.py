@@ -20,7 +20,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Keep the garbage collector from pausing the timing loop."""
+    """Keep the garbage collector from pausing the timing loop.
+
+    What a request leaves behind is freed by reference counts; only a closed connection and its parser hold each other,
+    so memory grows by the records, which are kept anyway, and by about a kilobyte for each connection.
+    """
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()
