@@ -49,10 +49,13 @@ class Suspects:
         prior: Array = np.array([boxes[box] for box in self._boxes])
         cleared = self._inside(ran).any(axis=0) if len(ran) and self._boxes else np.zeros(len(prior), dtype=np.bool_)
         prior[cleared] *= _CLEARED
-        fatal = _posterior(prior, *_by_cause(self._inside(failed), reasons)) if self._boxes else prior
-        matters = np.flatnonzero(fatal > _NEGLIGIBLE)
-        self._boxes = [self._boxes[place] for place in matters]
-        self._fatal = fatal[matters]
+        self._blames = np.zeros((0, 0))
+        if self._boxes:
+            member, unknown = _by_cause(self._inside(failed), reasons)
+            fatal = _posterior(prior, member, unknown)
+            matters = np.flatnonzero(fatal > _NEGLIGIBLE)
+            self._boxes = [self._boxes[place] for place in matters]
+            self._blames = _blames(fatal[matters], member[:, matters], unknown)
         self._seen = [
             np.array([(np.any(ran[:, column] == level) or np.any(failed[:, column] == level)) for level in
                       range(len(axis.levels))], dtype=np.bool_)
@@ -67,8 +70,9 @@ class Suspects:
             chance *= np.where(new & (points[:, column] != axis.unset), 1 - _SINGLE, 1.0)
         if not self._boxes:
             return chance
-        inside = self._inside(points)
-        result: Array = chance * np.exp(inside @ np.log1p(-self._fatal))
+        # The suspects of one failure exclude each other as its cause, so their chances add up; failures do not.
+        blamed = np.minimum(self._inside(points) @ self._blames.T, 1.0)
+        result: Array = chance * np.prod(1 - blamed, axis=1)
         return result
 
     def _of(self, row: Points, *, memory: bool) -> list[tuple[Box, float]]:
@@ -141,4 +145,11 @@ def _posterior(prior: Array, member: Array, unknown: Array) -> Array:
         fresh = np.where(mask, -np.log(np.maximum(1 - others, 1e-12)), 0.0)
         messages = 0.5 * messages + 0.5 * fresh
     result: Array = 1 / (1 + np.exp(-np.clip(odds + messages.sum(axis=0), -50, 50)))
+    return result
+
+
+def _blames(fatal: Array, member: Array, unknown: Array) -> Array:
+    """Return how likely each suspect is the one cause of each failure; what is left is something unknown."""
+    weights = member * fatal
+    result: Array = weights / np.maximum(weights.sum(axis=1) + unknown, 1e-12)[:, None]
     return result
