@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.app.events import Listener, LoadProgress, PhaseEntered
+from tuner.app.events import Listener, LoadProgress, Note, PhaseEntered
 from tuner.app.judge import Seen, judge
 from tuner.app.load import Loader, Task
 from tuner.app.scrape import scrape
-from tuner.capacity.compare import compared
+from tuner.capacity.compare import compared, narrow_cache_ignored
 from tuner.capacity.memory import MemoryPlan, memory_plan
 from tuner.domain.engine import EngineConfig, LaunchSpec
 from tuner.domain.study import StudySpec
@@ -118,9 +118,13 @@ def run_trial(
 def _keep_prediction(bench: Bench, config: EngineConfig, seen: Seen, folder: TrialFolder) -> None:
     """Keep the predicted memory beside what the engine said, so that the error of the prediction is known."""
     model = bench.spec.model
-    plan = memory_plan(model, bench.engine.footprint(model, config), bench.spec.hardware)
+    footprint = bench.engine.footprint(model, config)
+    plan = memory_plan(model, footprint, bench.spec.hardware)
     if isinstance(plan, MemoryPlan) and isinstance(seen.ready, Ready):
         folder.write_memory(compared(plan, seen.startup))
+        ignored = narrow_cache_ignored(plan, footprint, seen.startup)
+        if ignored is not None:
+            bench.tell(Note(ignored))
 
 
 def _require_base(bench: Bench) -> None:
