@@ -77,9 +77,9 @@ def question(row: dict[str, str], point: Point) -> dict[str, Any]:
     """Return what aiconfigurator is asked for a row."""
     quant = row["weight_quant"]
     asked: dict[str, Any] = {
-        "model": NAMES.get(row["model"], row["model"]), "system": row["gpu"], "backend_name": row["engine"], "isl": int(point.prompt),
-        "osl": int(point.output), "batch_size": max(1, round(point.in_flight)), "tp_size": int(float(row["tp"])),
-        "attention_dp_size": int(float(row["dp"] or 1)),
+        "model": NAMES.get(row["model"], row["model"]), "system": row["gpu"], "backend_name": row["engine"],
+        "isl": int(point.prompt), "osl": int(point.output), "batch_size": max(1, round(point.in_flight)),
+        "tp_size": int(float(row["tp"])), "attention_dp_size": int(float(row["dp"] or 1)),
     }
     if quant in QUANT and not point.shape.expert_layers:
         asked["gemm_quant_mode"] = QUANT[quant]

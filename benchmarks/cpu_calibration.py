@@ -98,8 +98,8 @@ def by_rule(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def _apart(rows: list[dict[str, Any]], index: int, chosen: list[int]) -> int:
-    mine = rows[index]["settings"]
-    return min(sum(mine.get(flag) != rows[other]["settings"].get(flag) for flag in FLAGS) for other in chosen)
+    settings: list[dict[str, Any]] = [row["settings"] for row in rows]
+    return min(sum(bool(settings[index].get(flag) != settings[other].get(flag)) for flag in FLAGS) for other in chosen)
 
 
 def draw(rows: list[dict[str, Any]], rng: np.random.Generator) -> list[int]:

@@ -2,8 +2,9 @@
 
     python benchmarks/load_agreement.py --url URL --model NAME --tokenizer DIR --vllm .venv-vllm/bin/vllm
 
-Both load the same server in turn, several times, with the same closed loop and lengths. What differs by less than
-repeats of one tool differ among themselves is agreement.
+Both load the same server in turn, several times, with the same closed loop and lengths; who goes first alternates.
+Printed is each figure of both with its spread, and ours over theirs, from the pairs, with a 95 % interval. Beside it
+stands how much two repeats of one tool differ: agreement is a ratio no further from 1 than that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy as np
 from tuner.domain.workload import ClosedLoop, Fixed, Workload
 from tuner.load.prompts import build_requests
 from tuner.load.run import run_load
+from tuner.measure.compare import ratio_over_rounds
 from tuner.measure.requests import measure
 
 INPUT_TOKENS, OUTPUT_TOKENS = 64, 32
@@ -60,18 +63,26 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--requests", type=int, default=60)
-    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     seen: dict[str, list[dict[str, float]]] = {"llmtune": [], "vllm bench serve": []}
+    tools: dict[str, Callable[[int], dict[str, float]]] = {
+        "llmtune": lambda _: ours(options.url, options.model, options.clients, options.requests),
+        "vllm bench serve": lambda repeat: vllm_bench(options, 1000 + repeat),
+    }
     for repeat in range(options.repeats):
-        seen["llmtune"].append(ours(options.url, options.model, options.clients, options.requests))
-        seen["vllm bench serve"].append(vllm_bench(options, 1000 + repeat))
+        for tool in sorted(tools, reverse=repeat % 2 == 1):
+            seen[tool].append(tools[tool](repeat))
     for figure in FIGURES:
-        for tool, runs in seen.items():
-            values = [one[figure] for one in runs]
+        runs = {tool: [one[figure] for one in found] for tool, found in seen.items()}
+        for tool, values in runs.items():
             print(f"{figure:>9} {tool:>17}: {np.mean(values):7.2f} ms, "
                   f"runs from {min(values):.2f} to {max(values):.2f}")
+        ratio = ratio_over_rounds(*runs.values())
+        noise = max(np.std(np.log(values), ddof=1) for values in runs.values()) * 2**0.5
+        print(f"{figure:>9}             ratio: {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}, n={ratio.n}); "
+              f"two repeats of one tool differ by a factor of {np.exp(noise):.3f} (one standard deviation)")
     if options.json:
         options.json.write_text(json.dumps(seen, indent=1) + "\n")
 

@@ -3,8 +3,8 @@
     python benchmarks/load_coverage.py [--runs 1000] [--json FILE]
 
 Each run simulates a server whose speed wanders, so that latencies are autocorrelated, and is measured with the code
-that measures real runs. The truth is the mean of simulations hundreds of times as long. Beside ours stands the interval that
-takes every sample for independent.
+that measures real runs. The truth is the mean of simulations hundreds of times as long. Beside ours stands the
+interval that takes every sample for independent.
 """
 
 from __future__ import annotations

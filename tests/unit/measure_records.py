@@ -49,7 +49,9 @@ def run(
     return LoadRun(**(fields | changes))  # type: ignore[arg-type]
 
 
-def lane(count: int, *, first_ms: float = 0.0, number: int = 0, every_ms: float = 100.0, tokens: int = 5) -> list[RequestRecord]:
-    """Requests one after the other, as one client of a closed loop sends them: 20 ms to the first token, 20 ms gaps."""
-    chunks = [20.0 * (index + 1) for index in range(tokens)]
+def lane(
+    count: int, *, first_ms: float = 0.0, number: int = 0, every_ms: float = 100.0, tokens: int = 5, gap_ms: float = 20.0
+) -> list[RequestRecord]:
+    """Requests one after the other, as one client of a closed loop sends them: `gap_ms` before each token."""
+    chunks = [gap_ms * (index + 1) for index in range(tokens)]
     return [record(number + index, start_ms=first_ms + index * every_ms, chunks_ms=chunks) for index in range(count)]

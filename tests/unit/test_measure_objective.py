@@ -7,7 +7,7 @@ import pytest
 from tests.unit.measure_records import lane, record, run
 from tuner.domain.slo import Slo, parse_slo
 from tuner.domain.study import Objective
-from tuner.domain.trial import Estimate, Warn
+from tuner.domain.trial import Estimate, MeasureWarning, Warn
 from tuner.errors import NothingMeasuredError
 from tuner.measure.compare import combine, noise_floor, ratio_over_rounds
 from tuner.measure.front import front
@@ -101,6 +101,13 @@ def test_an_slo_without_a_word_on_errors_still_allows_few() -> None:
 def test_an_empty_slo_always_holds() -> None:
     assert slo_violations(BROKEN, Slo()) == {}
     assert meets(BROKEN, Slo())
+
+
+def test_a_queue_that_grows_keeps_no_limit_of_latency() -> None:
+    growing = GOOD.model_copy(update={"warnings": (MeasureWarning(kind=Warn.SATURATED, detail="from 4 to 40"),)})
+    assert meets(GOOD, parse_slo("p95 ttft<=30ms"))
+    assert not meets(growing, parse_slo("p95 ttft<=30ms"))
+    assert meets(growing, parse_slo("error_rate<=1%"))
 
 
 def test_a_limit_without_samples_is_far_missed() -> None:

@@ -6,7 +6,7 @@ from typing import Literal, assert_never
 
 from tuner.domain.slo import Limit, Slo
 from tuner.domain.study import KNEES, Objective
-from tuner.domain.trial import Estimate, LatencySummary, Measurement
+from tuner.domain.trial import Estimate, LatencySummary, Measurement, Warn
 from tuner.errors import NothingMeasuredError
 
 IMPLIED_ERROR_RATE = Limit(metric="error_rate", percentile=None, maximum=0.01)
@@ -92,7 +92,13 @@ def slo_violations(measurement: Measurement, slo: Slo) -> dict[str, float]:
 
 
 def meets(measurement: Measurement, slo: Slo) -> bool:
-    """Whether every limit holds (by the measured values; their intervals say how sure that is)."""
+    """Whether every limit holds (by the measured values; their intervals say how sure that is).
+
+    While a queue grows, a latency is that of the moment: it will pass any limit, and keeps none.
+    """
+    of_latency = any(limit.metric != "error_rate" for limit in slo.limits)
+    if of_latency and any(warning.kind is Warn.SATURATED for warning in measurement.warnings):
+        return False
     return all(violation <= 0 for violation in slo_violations(measurement, slo).values())
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tuner.domain.bench import BenchResult, Level
 from tuner.domain.trial import Estimate, LoadPoint
-from tuner.domain.workload import OpenLoop
+from tuner.domain.workload import ClosedLoop, OpenLoop
+from tuner.measure.levels import load_point
 from tuner.measure.warnings import advice
 from tuner.output import canvas
 from tuner.output.plots import load_curves
@@ -31,22 +32,9 @@ def bench_page(result: BenchResult) -> str:
 def load_points(result: BenchResult) -> list[LoadPoint]:
     """Return the levels that are one number (clients or requests/s), which is what a curve can show."""
     return [
-        LoadPoint(
-            clients=level.concurrency,
-            rate_per_s=level.workload.arrivals.rate_per_s if isinstance(level.workload.arrivals, OpenLoop) else None,
-            in_flight=0.0 if found.e2e_ms is None else found.requests_per_s.value * found.e2e_ms.mean.value / 1000,
-            requests=found.requests,
-            output_tokens_per_s=found.output_tokens_per_s,
-            requests_per_s=found.requests_per_s,
-            p95_ttft_ms=found.ttft_ms.p95 if found.ttft_ms else None,
-            p95_itl_ms=found.itl_ms.p95 if found.itl_ms else None,
-            limits=found.limits,
-            meets_slo=level.meets_slo,
-            note=level.stopped or "",
-        )
+        load_point(level.measurement, level.workload, result.slo, level.stopped or "")
         for level in result.levels
-        if level.concurrency is not None or isinstance(level.workload.arrivals, OpenLoop)
-        for found in (level.measurement,)
+        if isinstance(level.workload.arrivals, ClosedLoop | OpenLoop)
     ]
 
 
