@@ -129,6 +129,9 @@ CASES: list[Any] = [
     ("UP-E13", "serve.sh", "trtllm-serve Qwen/Qwen3-8B --max_batch_size 8 --extra_llm_api_options extra.yaml\n", {"beside": {"extra.yaml": "max_batch_size: 2048\nenable_chunked_prefill: true\n"}}, "set-twice", "error", "the YAML, which wins silently"),
     ("UP-E13-list", "extra_llm_api.yaml", "- max_batch_size: 2048\n", {}, "trtllm-yaml", "error", "mapping"),
     ("UP-E14", "trtllm.yaml", "free_gpu_memory_fraction: 0.8\nmax_batch_size: 64\n", {}, "trtllm-key", "error", "kv_cache_config.free_gpu_memory_fraction"),
+    ("rules-heads", "serve.sh", "trtllm-serve Qwen/Qwen2.5-7B-Instruct --tp_size 8 --host 0.0.0.0\n", {"version": "1.2.1", "model": "qwen2.5-7b"}, "heads-divide", "error", "cannot be split over tensor_parallel_size 8"),
+    ("rules-block", "serve.sh", "trtllm-serve Qwen/Qwen3-8B --config extra.yaml\n", {"version": "1.2.1", "beside": {"extra.yaml": "kv_cache_config:\n  tokens_per_block: 48\n"}}, "block-is-power-of-two", "error", "must be a power of two"),
+    ("rules-fp4", "serve.sh", "trtllm-serve Qwen/Qwen3-8B --config extra.yaml\n", {"version": "1.2.1", "gpu": "h100", "beside": {"extra.yaml": "kv_cache_config:\n  dtype: nvfp4\n"}}, "formats-fit-gpu", "error", "needs compute capability 10"),
     ("UP-E16", "serve.sh", "trtllm-serve nvidia/Llama-3.3-70B-Instruct-NVFP4\n", {"gpu": "h100"}, "format-fp4", "error", "Blackwell"),
 ]  # fmt: skip
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parent.parent
 BUNDLES = sorted(path.parent for path in ROOT.glob("golden/*/deploy"))
 
-ABOUT_SETTINGS = {"memory-share", "fp8-kv-has-scales", "eager-mode", "dtype-float32", "trtllm-build"}
+ABOUT_SETTINGS = {"backend-takes-keys", "memory-share", "fp8-kv-has-scales", "eager-mode", "dtype-float32", "trtllm-build"}
 """What is said of the settings themselves, which were measured, and of a build that is legacy."""
 
 MANIFEST = """\

@@ -14,12 +14,13 @@ from tuner.inspect.issue import Issue, Report, ordered
 from tuner.inspect.lint_compose import lint_compose
 from tuner.inspect.lint_config import config_server, is_vllm_config, lint_config
 from tuner.inspect.lint_environment import SECRET_VALUE, engine_variable, environment, variable
-from tuner.inspect.lint_fit import lint_fit, say_memory
+from tuner.inspect.lint_fit import lint_fit, say_memory, say_rules
 from tuner.inspect.lint_kubernetes import lint_kubernetes
 from tuner.inspect.lint_python import lint_python
 from tuner.inspect.lint_scaling import lint_scaling, lint_values
 from tuner.inspect.lint_script import lint_install_at_start, lint_script, lint_unpinned
 from tuner.inspect.lint_trtllm import (
+    SAID_OF_THE_YAML,
     config_of,
     is_trtllm_yaml,
     lint_trtllm_script,
@@ -315,7 +316,9 @@ class _Inspection:
         for rule in _FOR_ANY_ENGINE:
             rule(view, self.report)
         with suppress(EngineError):
-            say_memory(view, config_of(options, tree, view.version), self.report)
+            config = config_of(options, tree, view.version)
+            say_rules(view, config, self.report, but=SAID_OF_THE_YAML)
+            say_memory(view, config, self.report)
         lint_install_at_start(view, self.report)
         return view
 

@@ -15,7 +15,7 @@ from tuner.inspect.issue import Report, Severity
 from tuner.inspect.view import View
 from tuner.rules import findings
 
-_SAID_BETTER = ("world_fits_devices",)
+_NEED_HARDWARE = ("world_fits_devices",)
 _FLAG = re.compile(r"--([a-z][a-z0-9-]+)")
 
 
@@ -23,18 +23,23 @@ def lint_fit(view: View, report: Report) -> None:
     """Apply the rules of validity, and plan memory when model and GPU are known."""
     hardware = view.context.hardware
     config = config_of(view)
-    model = view.spec or _unknown(view)
-    assumed = hardware or _enough(view)
-    for finding in findings(config, model, assumed):
-        if hardware is None and finding.rule in _SAID_BETTER:
-            continue
-        line = next((view.flag_line(name) for name in _FLAG.findall(finding.reason + finding.fix)), view.line)
-        report.say(finding.severity, line, finding.rule.replace("_", "-"), (finding.reason, finding.fix))
+    say_rules(view, config, report)
     if hardware is None or view.spec is None:
         return
     if view.context.judge is not None:
-        _say_judged(view.context.judge(config, model, hardware), view, report)
+        _say_judged(view.context.judge(config, view.spec, hardware), view, report)
     say_memory(view, config, report)
+
+
+def say_rules(view: View, config: EngineConfig, report: Report, *, but: tuple[str, ...] = ()) -> None:
+    """Say what the rules of the config's engine find, but those that are said better elsewhere."""
+    hardware = view.context.hardware
+    skipped = but if hardware is not None else (*but, *_NEED_HARDWARE)
+    for finding in findings(config, view.spec or _unknown(view), hardware or _enough(view)):
+        if finding.rule in skipped:
+            continue
+        line = next((view.flag_line(name) for name in _FLAG.findall(finding.reason + finding.fix)), view.line)
+        report.say(finding.severity, line, finding.rule.replace("_", "-"), (finding.reason, finding.fix))
 
 
 def say_memory(view: View, config: EngineConfig, report: Report) -> None:

@@ -30,6 +30,8 @@ from tuner.inspect.view import Context
 _BUILD_GONE = Version("1.3.0rc22")
 _LIMITS = ("--max_batch_size", "--max_seq_len", "--max_num_tokens")
 _RUNNERS = ("run.py", "summarize.py", "launch_triton_server.py", "trtllm-serve", "trtllm-bench", "trtllm-eval")
+SAID_OF_THE_YAML = ("whole_prompt_fits",)
+"""Rules of validity that speak of what is said here at its own line."""
 _MARKS = {
     "kv_cache_config",
     "cuda_graph_config",
