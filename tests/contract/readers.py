@@ -409,12 +409,12 @@ def read_cloud(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
 
 
 def read_sbatch(files: Files, name: str, plan: Plan, tmp_path: Path) -> None:
-    """Run the job with a `srun` that runs one task, and a `scontrol` that names the nodes."""
+    """Run the job with a `srun` that runs one task, and a `scontrol` that names the nodes, one by one."""
     launch = plan.launch
     tools = tmp_path / "bin"
     tools.mkdir(exist_ok=True)
     (tools / "srun").write_text('#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n')
-    (tools / "scontrol").write_text('#!/bin/bash\n[[ "$*" == "show hostnames n[1-2]" ]] && printf "n1\\nn2\\n"\n')
+    (tools / "scontrol").write_text('#!/bin/bash\n[[ "$*" == "show hostnames n[1-2]" ]] && echo n1 && sleep 0.1 && echo n2\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)
     (tmp_path / "serve.sh").write_text(files["slurm/serve.sh"])

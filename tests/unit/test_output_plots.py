@@ -97,6 +97,13 @@ def test_the_same_bytes_in_another_process_whatever_the_user_set(tmp_path):
     assert done.stdout == load_curves([("best", SWEEP)], LIMITS)
 
 
+def test_the_last_digits_of_a_coordinate_change_no_byte():
+    """Machines differ there, and a bundle is compared byte by byte."""
+    drawn = [canvas.draw("clip", "a line", 2.0, lambda figure, left=left: figure.add_axes((left, 0.1, 0.5, 0.5)).plot([0, 1]))
+             for left in (0.2, 0.2 + 1e-9)]
+    assert drawn[0] == drawn[1]
+
+
 def test_drawing_leaves_the_settings_of_matplotlib_alone():
     import matplotlib as mpl
 

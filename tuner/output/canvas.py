@@ -63,6 +63,7 @@ _SETTINGS: dict[Any, object] = {
 _COORDINATES = re.compile(r'(?<= )(d|x|y|transform|viewBox|points)="([^"]*)"')
 _LONG = re.compile(r"(-?\d+\.\d{3,})(?!\d)")
 _IDS = re.compile(r' id="([^"]*)"')
+_USED = re.compile(r'(?:(?<=url\(#)|(?<=href="#))[^")]+')
 
 
 def draw(name: str, title: str, height: float, paint: Callable[[Figure], None], *, width: float = WIDTH) -> str:
@@ -84,7 +85,7 @@ def draw(name: str, title: str, height: float, paint: Callable[[Figure], None], 
         FigureCanvasSVG(figure)
         paint(figure)
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return _for_a_page(text.getvalue(), title)
+    return _for_a_page(text.getvalue(), name, title)
 
 
 def log_ticks(axis: Axis) -> None:
@@ -119,8 +120,11 @@ def _rules(which: str) -> str:
     return " ".join(f"--{colour.name}: {getattr(colour, which)};" for colour in PALETTE)
 
 
-def _for_a_page(svg: str, title: str) -> str:
-    """Take out what only a file of its own needs, and what would leak into the page around it."""
+def _for_a_page(svg: str, name: str, title: str) -> str:
+    """Take out what only a file of its own needs, and what would leak into the page around it.
+
+    Ids become numbers: matplotlib makes them from all digits of a coordinate, whose last ones differ between machines.
+    """
     body = svg[svg.index("<svg"):]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
     view = re.search(r'viewBox="[^"]*"', body)
@@ -132,8 +136,10 @@ def _for_a_page(svg: str, title: str) -> str:
     for colour in PALETTE:
         body = body.replace(_SENTINELS[colour.name], f"var(--{colour.name}, {colour.light})")
     body = body.replace("'DejaVu Sans'", "system-ui, sans-serif")
-    used = set(re.findall(r'#([^")]+)[")]', body))
-    body = _IDS.sub(lambda found: found[0] if found[1] in used else "", body)
+    prefix = re.sub(r"[^a-z0-9]+", "-", name.lower())
+    numbers = {used: f"{prefix}-{number}" for number, used in enumerate(dict.fromkeys(_USED.findall(body)), 1)}
+    body = _IDS.sub(lambda found: f' id="{numbers[found[1]]}"' if found[1] in numbers else "", body)
+    body = _USED.sub(lambda found: numbers[found[0]], body)
     return "\n".join(line.strip() for line in body.splitlines() if line.strip())
 
 
