@@ -27,6 +27,8 @@ from tuner.runtime.host import HostWatch
 from tuner.runtime.ready import NotReady, Ready, wait_ready
 
 _LAST_WORDS_S = 2.0
+_LOST = ("connect", "reset")
+"""Errors of requests after which the server may be dying: a short run can be over before its process is."""
 _POLL_S = 0.05
 
 
@@ -179,7 +181,9 @@ def _last_words(server: Server, seen: Seen) -> None:
     """Read log and exit code before the teardown changes them; a dying server gets a moment to say why."""
     limit = time.monotonic() + _LAST_WORDS_S
     one = seen.loaded.one if seen.loaded is not None else None
-    broken = one is not None and one.run.stopped is not None and one.dropped is None
+    broken = one is not None and one.dropped is None and (
+        one.run.stopped is not None or any(record.error in _LOST for record in one.run.records)
+    )
     while broken and server.exit_code() is None and time.monotonic() < limit:
         time.sleep(_POLL_S)
     seen.exit_code = server.exit_code()
