@@ -93,7 +93,7 @@ def _parse_limit(part: str) -> Limit:
     if metric == "error_rate":
         if stat is not None or unit not in ("%", ""):
             raise SloError(f"error_rate is a share: {part.strip()!r}", hint="write error_rate<=0.1%")
-        fraction = number / 100 if unit == "%" else number
+        fraction = float(Decimal(match["number"]) / 100) if unit == "%" else number
         if fraction > 1:
             raise SloError(f"error_rate above 100% in {part.strip()!r}", hint="write error_rate<=0.1%")
         return Limit(metric="error_rate", percentile=None, maximum=fraction, group=match["group"] or "")
