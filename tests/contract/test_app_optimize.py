@@ -561,6 +561,14 @@ def test_a_disturbed_measurement_is_done_again_and_not_for_ever(tmp_path: Path, 
     assert plan.trials[0].failure is FailureKind.MACHINE
 
 
+def test_a_busy_machine_can_be_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "suspect", lambda *_: "other programs used 60% of the CPUs during the run")
+    resolved = question(tmp_path, SMALL, trials=2)
+    budget = resolved.spec.budget.model_copy(update={"accept_busy": True})
+    plan, _ = run(replace(resolved, spec=resolved.spec.model_copy(update={"budget": budget})), FakeLauncher(fast))
+    assert {row.outcome for row in plan.trials} == {"measured"}
+
+
 def test_several_objectives_keep_a_front(tmp_path: Path) -> None:
     resolved = question(tmp_path, SMALL, trials=3, also=("p95_ttft",))
     plan, _ = run(resolved, FakeLauncher(quick_with_eight))

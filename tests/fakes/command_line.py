@@ -16,7 +16,8 @@ from tests.fakes.fake_adapter import make_model, make_vllm
 from tuner.app import resolve
 from tuner.cli.main import main
 
-BASIC = ["--workload", "8x6@c4", "--requests", "12", "--trials", "2", "--finalists", "1", "--verify-rounds", "2"]
+BASIC = ["--workload", "8x6@c4", "--requests", "12", "--trials", "2", "--finalists", "1", "--verify-rounds", "2",
+         "--accept-busy"]
 SPACE = "engine: vllm\nsettings:\n  - flag: max-num-seqs\n    values: [unset, 8]\n    why: because\n"
 
 

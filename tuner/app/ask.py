@@ -46,6 +46,7 @@ class Ask(Record):
     max_failures: int | None = Field(default=None, ge=1)
     gpu_hours: float | None = Field(default=None, gt=0)
     soak: str | None = None
+    accept_busy: bool | None = None
     price: float | None = Field(default=None, gt=0)
     sampler: str | None = None
     warm_start: str | None = None

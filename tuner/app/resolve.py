@@ -91,6 +91,7 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
         device_hours=ask.gpu_hours,
         max_failures=ask.max_failures,
         soak_s=seconds(ask.soak, "--soak") if ask.soak else 0.0,
+        accept_busy=bool(ask.accept_busy),
     )
     spec = StudySpec(
         name=ask.study or "unnamed",

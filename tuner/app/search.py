@@ -227,6 +227,8 @@ class Search:
 
         Where that does not help, the machine is like this, and its measurements are taken with their warnings.
         """
+        if self._bench.spec.budget.accept_busy:
+            return trial
         if not isinstance(trial.outcome, (Measured, Dropped)) or trial.outcome.measurement is None:
             return trial
         why = suspect(trial.outcome.measurement, trial.environment)

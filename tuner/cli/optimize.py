@@ -84,6 +84,9 @@ def optimize(
     soak: Annotated[
         Text, typer.Option("--soak", help="Load the winner for this long after the verification, e.g. 1h.")
     ] = None,
+    accept_busy: Annotated[
+        bool, typer.Option("--accept-busy", help="Do not repeat what other programs may have disturbed.")
+    ] = False,
     price: Annotated[
         float | None, typer.Option("--price", help="USD per device and hour, for cost_per_mtok.")
     ] = None,
@@ -134,6 +137,7 @@ def optimize(
         max_failures=max_failures,
         gpu_hours=gpu_hours,
         soak=soak,
+        accept_busy=accept_busy or None,
         price=price,
         sampler=sampler,
         warm_start=warm_start,

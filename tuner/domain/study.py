@@ -45,7 +45,8 @@ class Budget(Record):
     """When to stop searching. `trials` counts configurations that were launched, the default and baseline included.
 
     `device_hours` counts every device of the machine for as long as the study runs. `soak_s` is how long the winner is
-    loaded after the verification; 0 leaves that out.
+    loaded after the verification; 0 leaves that out. With `accept_busy` a measurement that other programs may have
+    disturbed is taken, with its warning, and not done again.
     """
 
     trials: int = Field(ge=1)
@@ -57,6 +58,7 @@ class Budget(Record):
     device_hours: float | None = Field(default=None, gt=0)
     max_failures: int | None = Field(default=None, ge=1)
     soak_s: float = Field(default=0.0, ge=0)
+    accept_busy: bool = False
 
 
 class StudySpec(Record):
