@@ -32,8 +32,9 @@ GRID = FOLDER / "vllm_cpu_grid.jsonl"
 PUBLISHED = FOLDER / "published.csv"
 LEVEL = 32
 _ALMOST_NOTHING = 0.5
-SLO_MS = {"p95_ttft_ms": 1000.0, "p95_itl_ms": 150.0}
-"""The limits of the third objective: a light load keeps them for most configurations, the heaviest for few."""
+SLO_MS = {"p95_ttft_ms": 400.0, "p95_itl_ms": 60.0}
+"""The limits of the last two objectives. Wider ones (1000 and 150 ms were tried) are kept by the defaults at nearly all
+of the clients that were measured, so that every search has reached its goal with the first start."""
 
 
 def worlds(grid: Path = GRID) -> list[World]:
@@ -51,7 +52,7 @@ def _grid_worlds(path: Path) -> list[World]:
     objectives: tuple[tuple[str, str, Callable[[dict[str, Any]], tuple[float, float]]], ...] = (
         ("cpu-throughput", f"output tokens/s with {LEVEL} clients", lambda row: _estimate(row, "output_tokens_per_s")),
         ("cpu-goodput", "requests/s with 8 clients that keep TTFT <= 400 ms and ITL <= 60 ms at p95", _goodput),
-        ("cpu-knee", f"most clients that keep {SLO_MS}, interpolated between 2, 8 and {LEVEL}", _knee),
+        ("cpu-knee", f"most clients that keep the same limits, interpolated between 2, 8 and {LEVEL}", _knee),
     )
     return [_grid_world(name, about, score, starts, refused) for name, about, score in objectives]
 
