@@ -90,6 +90,7 @@ def story(out: Path, engine: Path, model: Path, space: Path, *extra: str) -> lis
         "real",
         "--slo",
         "p95 ttft<=60s",
+        "--accept-busy",
         *extra,
     ]
 
