@@ -17,7 +17,7 @@ from tuner.search.observed import Observed
 from tuner.search.process import Process
 from tuner.search.runs import Suspects
 from tuner.search.spaces import OpenSpace
-from tuner.search.surrogate import importances, suggest
+from tuner.search.surrogate import DEAD, importances, suggest
 
 pytestmark = pytest.mark.unit
 
@@ -121,6 +121,25 @@ def test_one_reason_is_one_cause() -> None:
     assert runs([*first, *pair], point(128, 32, "float16")) < 0.4
     assert runs([*first, *pair], point(128, 32, "float16")) < runs([*first, *several], point(128, 32, "float16"))
     assert runs([*first, *pair], point(128, 32, "float32")) > 0.7
+
+
+def test_a_value_dies_once_all_that_it_failed_with_is_innocent() -> None:
+    """As with tensor parallelism on one NUMA node: no fourth start is spent on it beside plain defaults."""
+    space = dimensions(("max-num-seqs", (None, 4, 16, 32), {}), ("max-num-batched-tokens", (None, 128, 512), {}),
+                       ("dtype", (None, "float32"), {}), ("enable-prefix-caching", (None, False), {}),
+                       ("tensor-parallel-size", (None, 2), {}))
+    lattice = Lattice(space)
+
+    def at(seqs: Any, batch: Any, parallel: Any) -> dict[str, Any]:
+        return {"max-num-seqs": seqs, "max-num-batched-tokens": batch, "dtype": "float32", "enable-prefix-caching": False,
+                "tensor-parallel-size": parallel}
+
+    seen = [measured(dict.fromkeys(at(0, 0, 0)), 2.0), measured(at(16, None, None), 9.0)]
+    seen += [failed(at(*where, 2), "no second node") for where in ((16, 128), (32, 512), (16, None))]
+    found = known(lattice, seen, "maximize")
+    plain = lattice.row({**dict.fromkeys(at(0, 0, 0)), "tensor-parallel-size": 2})
+    assert plain is not None
+    assert float(Suspects(lattice, found.ran, found.failed, found.reasons).runs(plain[None])[0]) < DEAD
 
 
 def test_what_was_only_predicted_to_be_slow_may_well_run() -> None:

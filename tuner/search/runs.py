@@ -84,10 +84,13 @@ class Suspects:
             level, rank = int(row[column]), int(axis.rank[row[column]])
             blame = _UNSET_FACTOR if level == axis.unset else 1.0
             single = _SINGLE / _MEMORY_FACTOR if memory and rank >= 0 else _SINGLE
-            own: list[tuple[tuple[int, int, int], float]] = [((column, -1 - level, -1 - level), single * blame)]
+            just: tuple[int, int, int] = (column, -1 - level, -1 - level)
+            own = {just: single * blame}
             if rank >= 0:
-                own += [((column, rank, axis.rank.max()), half_line * blame), ((column, 0, rank), _HALF_LINE * blame)]
-            parts.append(own)
+                for least, most, chance in ((rank, int(axis.rank.max()), half_line), (0, rank, _HALF_LINE)):
+                    box = (column, least, most) if least < most else just  # a half-line of one value is that value
+                    own[box] = max(chance * blame, own.get(box, 0.0))
+            parts.append(list(own.items()))
             blames.append(blame)
         suspects: list[tuple[Box, float]] = [((box,), prior) for own in parts for box, prior in own]
         pair = _PAIR * (_MEMORY_FACTOR if memory else 1.0)

@@ -32,7 +32,7 @@ _LEAST_SCALE = 0.05
 _WORTHWHILE = 0.01
 """A gain below this is no gain: it lies within the noise between two starts."""
 _LIMIT_SCALE = 0.1
-_DEAD, _LAST = 0.25, -50.0
+DEAD, _LAST = 0.25, -50.0
 """What runs with less than this probability comes after everything else: a region that died is not visited again."""
 _ERFC = np.frompyfunc(math.erfc, 1, 1)
 
@@ -138,7 +138,7 @@ class _Model:
             gain = (spread * np.maximum(ahead * below + density, 0)).mean(axis=0)
             wins = below.mean(axis=0)
         seconds = self._found.costs.seconds(rows, runs, wins * keeps)
-        dead = np.where(runs < _DEAD, _LAST, 0.0)
+        dead = np.where(runs < DEAD, _LAST, 0.0)
         result: Array = np.log(gain + 1e-12) + np.log(runs) + np.log(keeps + 1e-6) - np.log(seconds) + dead + tie
         return result
 
