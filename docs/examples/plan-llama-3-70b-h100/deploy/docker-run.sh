@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Written by llmtune 0.1.0 from plan 1220aefcf60a.
 # Do not edit: `llmtune emit` writes this file again from plan.json.
+# PREDICTED: no server was started; these settings come from a model of the hardware.
 # plan       1220aefcf60a, study plan-512x256-c512-2xh100, question ac1b68573da5
 # model      meta-llama/Meta-Llama-3-70B-Instruct@(revision not pinned)
 # engine     vllm 0.33.0, image vllm/vllm-openai:v0.33.0
