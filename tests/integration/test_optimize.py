@@ -175,9 +175,11 @@ def test_no_configuration_runs_twice(study: Study) -> None:
 
 def test_outcomes_are_told_apart(study: Study) -> None:
     rows = study.plan.trials
-    launched = [row for row in rows if row.outcome == "measured"]
+    launched = [row for row in rows if row.outcome in ("measured", "dropped")]  # the race may end a slow one early
     assert len(launched) >= 3
-    assert all(row.score is not None and row.score.n > 1 for row in launched)
+    measured = [row for row in launched if row.outcome == "measured"]
+    assert len(measured) >= 2
+    assert all(row.score is not None and row.score.n > 1 for row in measured)
     ruled_out = [row for row in rows if row.outcome == "infeasible"]
     assert ruled_out
     assert all("multiples of 32" in row.reason and row.score is None for row in ruled_out)
