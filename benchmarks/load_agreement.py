@@ -2,6 +2,8 @@
 
     python benchmarks/load_agreement.py --url URL --model NAME --tokenizer DIR --vllm .venv-vllm/bin/vllm
 
+The committed figures are of `--clients 1 --requests 200 --repeats 8`, the server on a core of its own.
+
 Both load the same server in turn, several times, with the same closed loop and lengths; who goes first alternates.
 Printed is each figure of both with its spread, and ours over theirs, from the pairs, with a 95 % interval. Beside it
 stands how much two repeats of one tool differ: agreement is a ratio no further from 1 than that.

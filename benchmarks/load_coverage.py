@@ -1,6 +1,7 @@
 """How often the 95 % intervals hold the truth: 93 to 97 % of the runs is the aim.
 
     python benchmarks/load_coverage.py [--runs 1000] [--json FILE]
+    python benchmarks/load_coverage.py --runs 4000 --truth-runs 12 --json benchmarks/results/load_coverage.json
 
 Each run simulates a server whose speed wanders, so that latencies are autocorrelated, and is measured with the code
 that measures real runs. The truth is the mean of simulations hundreds of times as long. Beside ours stands the

@@ -118,8 +118,9 @@ def test_workers_end_at_once_with_what_they_have(by: str) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert run.stopped == ("enough" if by == "stop" else INTERRUPTED)
-    # The workers hear of it within a tick of theirs; what had come by then is theirs to the last token.
-    assert sent / 2 < sum(record.output_tokens for record in run.records) <= sent
+    received = sum(record.output_tokens for record in run.records)
+    assert received > 10
+    assert sent / 2 < received <= sent  # the server sends on for a moment, until it sees that they are gone
     assert {record.error for record in run.records} == {INTERRUPTED}
     assert time.monotonic() - begun[0] < 15
 

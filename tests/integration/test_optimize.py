@@ -180,6 +180,7 @@ def test_outcomes_are_told_apart(study: Study) -> None:
     measured = [row for row in launched if row.outcome == "measured"]
     assert len(measured) >= 2
     assert all(row.score is not None and row.score.n > 1 for row in measured)
+    assert all(row.reason for row in launched if row.outcome == "dropped")
     ruled_out = [row for row in rows if row.outcome == "infeasible"]
     assert ruled_out
     assert all("multiples of 32" in row.reason and row.score is None for row in ruled_out)

@@ -124,7 +124,8 @@ class Connection(asyncio.Protocol):
         transport.write(exchange.data)
 
     def close(self) -> None:
-        """Drop the connection at once."""
+        """Drop the connection at once; what had come of its answer is that answer's."""
+        self.read_rest()
         self._closed = True
         self.exchange = None
         if self._transport is not None:

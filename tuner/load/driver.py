@@ -138,9 +138,6 @@ class _Driver:
             self.interrupt()
         self._over.set()
         self._end_clock()
-        for exchange in self._flying:
-            if exchange.connection is not None:
-                exchange.connection.read_rest()  # a connection that is closed has forgotten its exchange
         for task in side:
             task.cancel()
         await asyncio.gather(*side, return_exceptions=True)
@@ -158,6 +155,8 @@ class _Driver:
             raise self._defect
         self._book_all()
         for exchange in list(self._flying):
+            if exchange.connection is not None:
+                exchange.connection.read_rest()
             exchange.reply.fail(INTERRUPTED, self._stopped or "")
             del self._flying[exchange]
             self._record(exchange, ended_ns)
