@@ -16,7 +16,7 @@ from tuner.errors import OutputError, SpaceError, UsageError
 from tuner.facts.catalog import model_by_alias, model_by_hub_id
 from tuner.facts.flags import parse_version
 from tuner.facts.gpus import parse_hardware
-from tuner.inspect.inspect_file import check_text
+from tuner.inspect.inspect_file import check_text, of_interest
 from tuner.inspect.issue import Edit, Issue, Report
 from tuner.inspect.lint_environment import masked
 from tuner.inspect.lint_kustomization import NAMES as KUSTOMIZATIONS
@@ -111,15 +111,21 @@ def check_paths(paths: Iterable[Path], context: Context, ignore: frozenset[str] 
     for path in paths:
         for file in _files(path):
             text, problem = _read(file)
-            issues = check_text(str(file), text, context, _Beside(file.parent)) if text else ()
+            issues = check_text(str(file), text, context, _Beside(file.parent)) if text or problem is None else ()
             if file.name in KUSTOMIZATIONS:
                 issues = (*issues, *lint_kustomization(str(file), text, _Beside(file.parent)))
             if problem is not None:
                 issues = (problem, *issues)
-            idle = file != path and all(issue.rule in _IDLE for issue in issues) and (bool(issues) or not text)
+            idle = file != path and _is_idle(str(file), text, issues)
             issues = tuple(issue for issue in issues if issue.rule not in ignore and not idle)
             checked.append(Checked(path=str(file), issues=issues, text=text, mended=mend(text, issues), idle=idle))
     return checked
+
+
+def _is_idle(name: str, text: str, issues: tuple[Issue, ...]) -> bool:
+    """Whether a file that was not asked for by name has nothing to do with a server; then nothing is said of it."""
+    foreign = ("unreadable",) if text and not of_interest(name, text) else ()
+    return all(issue.rule in (*_IDLE, *foreign) for issue in issues) and bool(issues)
 
 
 def _files(path: Path) -> list[Path]:
@@ -155,7 +161,11 @@ def _read(path: Path) -> tuple[str, Issue | None]:
     except OSError as error:
         raise SpaceError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(raw) > _MOST_BYTES:
-        report.note(1, "unreadable", f"the file is longer than {_MOST_BYTES // 1_000_000} MB and was not checked")
+        size = f"{_MOST_BYTES // 1_000_000} MB"
+        if of_interest(path.name, raw.decode("utf-8", errors="replace")):
+            report.error(1, "unreadable", f"the file is longer than {size} and was not checked")
+        else:
+            report.note(1, "nothing-found", f"no engine is named in the first {size}; the file was not checked")
         return "", report.issues[0]
     try:
         return raw.decode("utf-8"), None

@@ -15,6 +15,7 @@ from tuner.inspect.lint_compose import lint_compose
 from tuner.inspect.lint_config import config_server, is_vllm_config, lint_config
 from tuner.inspect.lint_environment import SECRET_VALUE, engine_variable, environment, variable
 from tuner.inspect.lint_fit import lint_fit, say_memory, say_rules
+from tuner.inspect.lint_form import lint_compose_form, lint_pod_form
 from tuner.inspect.lint_kubernetes import lint_kubernetes
 from tuner.inspect.lint_python import lint_python
 from tuner.inspect.lint_scaling import lint_scaling, lint_values
@@ -37,7 +38,7 @@ from tuner.inspect.read_kubernetes import is_manifest, read_pods
 from tuner.inspect.read_other import embedded_servers, helm_servers, kserve_servers
 from tuner.inspect.read_scripts import read_env_file, read_script, read_unit, unit_servers
 from tuner.inspect.server import Server
-from tuner.inspect.tree import Tree, read_documents
+from tuner.inspect.tree import Documents, Tree, read_documents
 from tuner.inspect.view import Context, View, view_of
 
 Sibling = Callable[[str], str | None]
@@ -46,6 +47,8 @@ _INTEREST = re.compile(
     r"vllm|trtllm|tensorrt|llama|sglang|HF_TOKEN|HUGGING_FACE|kind:|services:|hf_[A-Za-z0-9]{20}|max[-_]num|kv_cache|api_server",
     re.IGNORECASE,
 )
+_YAML = (".yaml", ".yml", ".json")
+_YAML_KEY = re.compile(r"^(?:services|apiVersion|kind):(?:\s|$)", re.MULTILINE)
 _TRTLLM_NAME = re.compile(r"trt|llm[-_]api|extra[-_]llm")
 _MOST_SHELL, _MOST_SERVERS, _MOST_TWICE = 150_000, 100, 20
 _TRTLLM_VERSION = re.compile(r"tensorrt[-_]llm(?:==| )(\d+\.\d+\.\d+(?:rc\d+)?)", re.IGNORECASE)
@@ -60,6 +63,11 @@ def check_text(name: str, text: str, context: Context, sibling: Sibling = lambda
     inspection.run()
     lines = text.split("\n")
     return ordered([issue for issue in inspection.report.issues if not _ignored(issue, lines)])
+
+
+def of_interest(name: str, text: str) -> bool:
+    """Whether anything in the file's text, or its name, points to an engine or to a file that may start one."""
+    return bool(_INTEREST.search(text) or _TRTLLM_NAME.search(name.rsplit("/", 1)[-1].lower()))
 
 
 def _ignored(issue: Issue, lines: list[str]) -> bool:
@@ -106,10 +114,12 @@ class _Inspection:
             self.report.note(1, "empty", "the file is empty")
         elif base.endswith(".env") or base.startswith(".env"):
             self._env()
-        elif not _INTEREST.search(self.text) and not _TRTLLM_NAME.search(base):
-            self.report.note(1, "nothing-found", "nothing here starts an inference server")
-        elif base.endswith((".yaml", ".yml", ".json")):
-            self._yaml(self.text, 0)
+        elif not of_interest(self.name, self.text):
+            if base.endswith(_YAML):
+                self._unreadable(read_documents(self.text), self.text)
+            self._nothing()
+        elif base.endswith(_YAML):
+            self._yaml_file()
         elif base.endswith(".py"):
             if not lint_python(self.text, self._version(), self.report):
                 self._nothing()
@@ -126,8 +136,9 @@ class _Inspection:
     def _sniff(self) -> None:
         """Take the kind from what the text looks like."""
         documents = read_documents(self.text)
-        if any(tree.is_map and len(tree.items()) > 0 for tree in documents.trees) and not documents.problems:
-            self._yaml(self.text, 0)
+        is_map = any(tree.is_map and len(tree.items()) > 0 for tree in documents.trees) and not documents.problems
+        if is_map or _YAML_KEY.search(self.text):
+            self._yaml_file()
             return
         values, problems = read_env_file(self.text)
         if values and not problems:
@@ -135,16 +146,29 @@ class _Inspection:
         else:
             self._shell()
 
+    def _yaml_file(self) -> None:
+        self._yaml(self.text, 0)
+        if not self._servers:
+            self._nothing()
+
+    def _unreadable(self, documents: Documents, text: str) -> None:
+        """Say which documents cannot be read. Templates and what a script writes may become readable, a file not."""
+        is_final = text == self.text and "{{" not in text and "{%" not in text
+        for problem in documents.problems:
+            say = self.report.error if is_final else self.report.warning
+            say(problem.line, "unreadable", f"{problem.message}; this document was not checked")
+
     def _yaml(self, text: str, offset: int) -> None:
+        """Check the documents of a YAML file, or of one that a script writes from line `offset` on."""
         if "{{" in text and re.search(r"^\s*\{\{-? *(?:if|range|with|include|end)\b", text, re.MULTILINE):
             self.report.note(1, "template", "this is a template; render it (helm template) and check the result")
         documents = read_documents("\n" * offset + text)
-        for problem in documents.problems:
-            self.report.warning(problem.line, "unreadable", f"{problem.message}; the rest of the file is still checked")
+        self._unreadable(documents, text)
         for twice in documents.twice[:_MOST_TWICE]:
             self.report.warning(twice.line, "key-twice", twice.message, "keep one")
         trees = documents.trees
         if any(is_manifest(tree) for tree in trees):
+            lint_pod_form(trees, self.report)
             self._kubernetes(trees)
         for server in kserve_servers(trees, self.name):
             self._server(server)
@@ -155,7 +179,8 @@ class _Inspection:
 
     def _document(self, tree: Tree) -> None:
         """Check a YAML document that is no Kubernetes object."""
-        if is_compose(tree):
+        if is_compose(tree) or (tree.at("services").exists and "compose" in self.name.rsplit("/", 1)[-1].lower()):
+            lint_compose_form(tree, self.report)
             self._compose(tree)
         elif is_manifest(tree):
             return
@@ -225,6 +250,8 @@ class _Inspection:
         unit = read_unit(self.text)
         views = [view for server in unit_servers(unit, self.name) if (view := self._server(server)) is not None]
         lint_unit(unit, views, self.report)
+        if not self._servers:
+            self._nothing()
 
     def _env(self) -> None:
         values, problems = read_env_file(self.text)

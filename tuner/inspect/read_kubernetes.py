@@ -78,11 +78,15 @@ def objects(trees: list[Tree]) -> list[Tree]:
     return found
 
 
+def pod_paths(owner: Tree) -> tuple[tuple[str, ...], ...]:
+    """Return where the pod specs of an object of this kind stand; nowhere for kinds that run nothing."""
+    kind = owner.at("kind").text
+    return _POD_AT.get(kind, (("spec", "template", "spec"),) if kind in _TEMPLATED else ())
+
+
 def pod_specs(owner: Tree) -> list[Tree]:
     """Return the pod specs of an object."""
-    kind = owner.at("kind").text
-    paths = _POD_AT.get(kind, (("spec", "template", "spec"),) if kind in _TEMPLATED else ())
-    return [spec for path in paths if (spec := owner.at(*path)).exists]
+    return [spec for path in pod_paths(owner) if (spec := owner.at(*path)).exists]
 
 
 def quantity(text: str) -> float | None:

@@ -24,7 +24,7 @@ _OF_FILES = """
     startup-budget startup-probe template token-missing token-unneeded trtllm-build trtllm-build-limits
     trtllm-chunked-prefill trtllm-engine trtllm-key trtllm-prompt-room trtllm-ranks trtllm-yaml unchecked
     unified-memory unit-path unit-section unit-shell unit-syntax unit-type unreadable variable-unset version-old
-    volume-once volume-undeclared
+    volume-once volume-undeclared yaml-type
 """
 
 
