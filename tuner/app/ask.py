@@ -12,7 +12,8 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from tuner.domain.engine import plain
-from tuner.domain.record import Record
+from tuner.domain.record import Stated
+from tuner.domain.workload import MOST_REQUESTS
 from tuner.errors import UsageError
 from tuner.facts.located import load_document
 
@@ -20,10 +21,11 @@ OPTION = "option"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+_LONGEST = 366 * 86400
 _DURATION_HINT = "write 90s, 20m, 2h or 1h30m"
 
 
-class Ask(Record):
+class Ask(Stated):
     """Every value as it was given; None is not given. The keys are those of a study file."""
 
     model: str | None = None
@@ -34,20 +36,20 @@ class Ask(Record):
     space: str | None = None
     set: tuple[str, ...] = ()
     workload: str | None = None
-    requests: int | None = Field(default=None, ge=1)
+    requests: int | None = Field(default=None, ge=1, le=MOST_REQUESTS)
     slo: str | None = None
     objective: str | None = None
     baseline: str | None = None
-    trials: int | None = Field(default=None, ge=1)
+    trials: int | None = Field(default=None, ge=1, le=10_000)
     budget: str | None = None
-    finalists: int | None = Field(default=None, ge=1)
-    verify_rounds: int | None = Field(default=None, ge=2)
+    finalists: int | None = Field(default=None, ge=1, le=100)
+    verify_rounds: int | None = Field(default=None, ge=2, le=100)
     start_timeout: str | None = None
-    max_failures: int | None = Field(default=None, ge=1)
-    gpu_hours: float | None = Field(default=None, gt=0)
+    max_failures: int | None = Field(default=None, ge=1, le=10_000)
+    gpu_hours: float | None = Field(default=None, gt=0, le=1e7)
     soak: str | None = None
     accept_busy: bool | None = None
-    price: float | None = Field(default=None, gt=0)
+    price: float | None = Field(default=None, gt=0, le=1e6)
     sampler: str | None = None
     warm_start: str | None = None
     gpu: str | None = None
@@ -55,7 +57,7 @@ class Ask(Record):
     study: str | None = None
     storage: str | None = None
     out: str | None = None
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, lt=2**32)
 
 
 def merge(options: Ask, study_file: Path | None) -> tuple[Ask, dict[str, str]]:
@@ -136,4 +138,6 @@ def seconds(text: str, option: str) -> float:
     total = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(plain))
     if total <= 0:
         raise UsageError(f"{option} {text!r} is no time at all", hint=_DURATION_HINT)
+    if total > _LONGEST:
+        raise UsageError(f"{option} {text!r} is longer than a year", hint=_DURATION_HINT)
     return total

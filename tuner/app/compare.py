@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from tuner.domain.bench import BenchResult, Level
-from tuner.domain.record import Record
+from tuner.domain.json_text import parse_json
+from tuner.domain.record import Record, problems
 from tuner.domain.trial import Estimate
 from tuner.errors import SpaceError, UsageError
 
@@ -41,11 +41,16 @@ def load_result(path: Path) -> BenchResult:
     """
     file = path / "bench.json" if path.is_dir() else path
     try:
-        return BenchResult.model_validate(json.loads(file.read_text(encoding="utf-8")))
+        return BenchResult.model_validate(parse_json(file.read_bytes()))
     except FileNotFoundError:
         raise UsageError(f"no result at {file}", hint="llmtune bench --out DIR writes one") from None
-    except (OSError, ValueError, ValidationError) as error:
-        raise SpaceError(f"{file} is not a result of bench: {str(error).splitlines()[0]}") from None
+    except ValidationError as error:
+        raise SpaceError(f"{file} is not a result of bench: {problems(error, 'the file')}",
+                         hint="name a bench.json, or the directory that holds it") from None
+    except OSError as error:
+        raise SpaceError(f"{file} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise SpaceError(f"{file} is not JSON: {error}") from None
 
 
 def compare(a: BenchResult, b: BenchResult) -> tuple[Ratio, ...]:

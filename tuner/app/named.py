@@ -9,13 +9,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tuner.domain.model import ModelSpec
-from tuner.domain.workload import ClosedLoop, Fixed, OpenLoop, Workload
+from tuner.domain.workload import MOST_REQUESTS, ClosedLoop, Fixed, OpenLoop, Workload
 from tuner.errors import UsageError
 from tuner.facts.catalog import model_by_alias, model_by_hub_id, workload_preset
 from tuner.facts.located import load_document
 from tuner.inspect.model_dir import cached_config, read_model_dir, with_config
 
-SHORT = re.compile(r"^(\d+)x(\d+)(?:@(?:c(\d+)|(\d+(?:\.\d+)?)/s))?$")
+SHORT = re.compile(r"^(\d{1,12})x(\d{1,12})(?:@(?:c(\d{1,12})|(\d+(?:\.\d+)?(?:e\d+)?)/s))?$", re.IGNORECASE)
 """The short form of a workload."""
 
 
@@ -51,6 +51,8 @@ def resolve_workload(text: str, requests: int | None) -> Workload:
         workload = _workload_file(Path(text))
     else:
         workload = workload_preset(text)
+    if requests and requests > MOST_REQUESTS:
+        raise UsageError(f"--requests {requests} is more than {MOST_REQUESTS:,}", hint="fewer, and repeat the run")
     return workload.model_copy(update={"requests": requests}) if requests else workload
 
 

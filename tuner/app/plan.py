@@ -106,7 +106,7 @@ def make_plan(ask: PlanAsk, study: Plan | None = None) -> Planned:
         for one in _chosen(fitting):
             like = found[-1] if found and found[-1].candidate.gpu == gpu else None
             result = evaluate(question, one, traffic, like)
-            if result.capacity == 0.0 and not question.count:
+            if result.capacity == 0.0 and gpu.name not in question.counts:
                 out.append(RuledOut(gpu.name, one.label, f"no rate keeps {question.slo.text or 'up'} on one server"))
             else:
                 found.append(result)
@@ -146,7 +146,8 @@ def _chosen(fitting: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _nothing(question: Question, out: Sequence[RuledOut]) -> str:
-    reasons = "; ".join(dict.fromkeys(f"{one.gpu}: {one.reason}" for one in out[-3:]))
+    last = {one.gpu: one for one in [*(one for one in out if not one.memory), *(one for one in out if one.memory)]}
+    reasons = "; ".join(f"{one.gpu}: {one.reason}" for one in last.values())
     return f"no configuration of {question.model.name} fits ({reasons})"
 
 

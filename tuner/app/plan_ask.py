@@ -14,16 +14,15 @@ from tuner.app.named import resolve_model, resolve_workload
 from tuner.capacity.latency import Coefficients
 from tuner.domain.model import ModelSpec
 from tuner.domain.plan import Plan
-from tuner.domain.record import Record
+from tuner.domain.record import Stated
 from tuner.domain.slo import Slo, parse_slo
 from tuner.domain.workload import ClosedLoop, OpenLoop, Workload
 from tuner.errors import ModelError, UsageError
-from tuner.facts.flags import newest_version, parse_version
-from tuner.facts.gpus import GpuFacts, gpu_table
+from tuner.facts.flags import flag_table, newest_version, parse_version
+from tuner.facts.gpus import MOST_GPUS, GpuFacts, named_gpu
 from tuner.facts.prices import (
     ApiPrice,
     Price,
-    gpu_name,
     known_api_prices,
     known_prices,
     load_api_prices,
@@ -32,17 +31,18 @@ from tuner.facts.prices import (
 )
 from tuner.facts.read import data
 
+_MOST_A_SECOND = 1_000_000
 _RATE = re.compile(r"^(\d+(?:\.\d+)?)\s*(?:/|\s*per\s*)?\s*(s|sec|second|m|min|minute|h|hour|day|d)?$")
 _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0,
             "d": 86400.0, "day": 86400.0}
 
 
-class PlanAsk(Record):
+class PlanAsk(Stated):
     """Every value as it was given; None is not given."""
 
     model: str
     gpu: str
-    gpus: int | None = Field(default=None, ge=1, le=1024)
+    gpus: int | None = Field(default=None, ge=1, le=MOST_GPUS)
     rate: str | None = None
     workload: str = "chat"
     slo: str | None = None
@@ -67,7 +67,8 @@ class Question:
     ask: PlanAsk
     model: ModelSpec
     gpus: tuple[GpuFacts, ...]
-    count: int | None
+    counts: dict[str, int]
+    """How many there are of a type, by its name; none: as many as are needed."""
     rate: float | None
     in_flight: int | None
     workload: Workload
@@ -126,7 +127,8 @@ def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
         raise UsageError(f"speed is predicted for vllm only, not for {ask.engine!r}",
                          hint="`llmtune optimize --engine` measures the others")
     if not 0 <= ask.headroom < 0.95:
-        raise UsageError(f"--headroom {ask.headroom:g} is not a share", hint="0.2 keeps a fifth of each replica free")
+        raise UsageError(f"--headroom {ask.headroom} is not a share from 0 to 0.95",
+                         hint="0.2 keeps a fifth of each replica free")
     model = resolve_model(ask.model, None)
     if ask.weights_from is not None:
         from tuner.app.remote_weights import with_remote_weights  # noqa: PLC0415  (an HTTP client, seldom needed)
@@ -143,12 +145,13 @@ def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
         raise UsageError(
             f"the longest request of workload {workload.name} has {workload.longest} tokens, and {model.name} takes "
             f"{model.max_context}", hint="choose a shorter workload or a model with a longer context")
-    names = dict.fromkeys(gpu_name(part) for part in ask.gpu.split(",") if part.strip())
-    if not names:
-        raise UsageError("no GPU is named", hint="say --gpu h100, or several: --gpu h100,h200,l40s")
+    gpus, counts = _gpus(ask)
     version = str(parse_version(ask.engine_version or newest_version(ask.engine)))
     rate, in_flight, notes = _load(ask, workload)
+    if doubt := flag_table(ask.engine, version).doubt:
+        notes = (doubt, *notes)
     stated = parse_prices(ask.price)
+    names = [gpu.name for gpu in gpus]
     idle = [name for name in stated if name not in names]
     if idle:
         raise UsageError(f"--price is given for {', '.join(idle)}, and the plan is for {', '.join(names)}",
@@ -158,14 +161,32 @@ def resolve_plan(ask: PlanAsk, study: Plan | None = None) -> Question:
         refuse_other_model(calibration, model)
         notes = (*notes, calibration.text)
     return Question(
-        ask=ask, model=model, gpus=tuple(gpu_table()[name] for name in names), count=ask.gpus, rate=rate,
-        in_flight=in_flight, workload=workload, slo=parse_slo(ask.slo) if ask.slo else Slo(),
+        ask=ask, model=model, gpus=gpus, counts=counts, rate=rate, in_flight=in_flight,
+        workload=workload, slo=parse_slo(ask.slo) if ask.slo else Slo(),
         stated=stated, rows=load_prices(Path(ask.prices)) if ask.prices else known_prices(),
         api_rows=load_api_prices(Path(ask.prices)) if ask.prices else known_api_prices(),
         engines=parse_engines(ask.engines) if ask.engines else (),
         headroom=ask.headroom, version=version, notes=notes,
         calibration=calibration, api=_api_price(ask.api_price) if ask.api_price else None,
     )
+
+
+def _gpus(ask: PlanAsk) -> tuple[tuple[GpuFacts, ...], dict[str, int]]:
+    """Return the types that are named, and how many there are of each: `h100x8`, or --gpus for all types."""
+    found: dict[str, GpuFacts] = {}
+    counts: dict[str, int] = {}
+    for part in filter(str.strip, ask.gpu.split(",")):
+        facts, own = named_gpu(part)
+        if facts.name in found:
+            raise UsageError(f"--gpu {ask.gpu} names {facts.name} twice", hint="name each type once")
+        if own is not None and ask.gpus not in (None, own):
+            raise UsageError(f"--gpu {part.strip()} and --gpus {ask.gpus} say different numbers", hint="say it once")
+        found[facts.name] = facts
+        if count := own or ask.gpus:
+            counts[facts.name] = count
+    if not found:
+        raise UsageError("no GPU is named", hint="say --gpu h100, or several: --gpu h100,h200,l40s")
+    return tuple(found.values()), counts
 
 
 def parse_engines(text: str) -> tuple[str, ...]:
@@ -218,4 +239,7 @@ def parse_rate(text: str) -> float:
     value = float(found[1]) / _SECONDS[found[2] or "s"] if found else 0.0
     if value <= 0:
         raise UsageError(f"--rate {text!r} is not a rate", hint="write 20/s, 600/min or 50000/day (requests)")
+    if value > _MOST_A_SECOND:
+        raise UsageError(f"--rate {text!r} is more than {_MOST_A_SECOND:,} requests a second",
+                         hint="plan a part of it, and multiply")
     return value

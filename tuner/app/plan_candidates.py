@@ -104,7 +104,7 @@ def candidates(
     out: list[RuledOut] = []
     for stages in _STAGES:
         for width in _WIDTHS:
-            if width * stages > (question.count or 4 * _ONE_HOST) or (stages > 1 and width != _ONE_HOST):
+            if width * stages > question.counts.get(gpu.name, 4 * _ONE_HOST) or (stages > 1 and width != _ONE_HOST):
                 continue
             for kind in _kinds(question, gpu):
                 for budget in _budgets(question):

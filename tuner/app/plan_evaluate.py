@@ -90,7 +90,7 @@ def evaluate(question: Question, candidate: Candidate, traffic: Traffic, like: E
         return _closed(question, candidate, traffic)
     count = _requests(candidate, traffic)
     capacity = _capacity(question, candidate, traffic, count, like)
-    fixed = question.count // candidate.devices if question.count else None
+    fixed = _fixed(question, candidate)
     replicas = fixed or (replicas_for(question.rate, capacity, question.headroom) if capacity else 1)
     each = question.rate / replicas
     predicted = _predict(question.slo, candidate, traffic.jobs[:count], each)
@@ -100,7 +100,7 @@ def evaluate(question: Question, candidate: Candidate, traffic: Traffic, like: E
 
 def _closed(question: Question, candidate: Candidate, traffic: Traffic) -> Evaluated:
     clients = question.in_flight or 1
-    fixed = question.count // candidate.devices if question.count else None
+    fixed = _fixed(question, candidate)
     found: list[Evaluated] = []
     for replicas in (fixed,) if fixed else _REPLICAS:
         share = max(1, -(-clients // replicas))
@@ -109,6 +109,12 @@ def _closed(question: Question, candidate: Candidate, traffic: Traffic) -> Evalu
         if predicted.meets_slo or share == 1:
             break
     return found[-1]
+
+
+def _fixed(question: Question, candidate: Candidate) -> int | None:
+    """Return how many servers the GPUs that are there make; None when as many are found as are needed."""
+    count = question.counts.get(candidate.gpu.name)
+    return count // candidate.devices if count else None
 
 
 def _requests(candidate: Candidate, traffic: Traffic) -> int:

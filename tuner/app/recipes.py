@@ -42,7 +42,7 @@ def _earlier(space: OpenSpace, place: str | None) -> list[EngineConfig]:
     path = Path(place)
     path = path / "plan.json" if path.is_dir() else path
     try:
-        plan = Plan.model_validate_json(path.read_text(encoding="utf-8"))
+        plan = Plan.model_validate_json(path.read_bytes())
     except OSError as error:
         raise UsageError(
             f"--warm-start {place}: {error.strerror}", hint="name the folder of a study, or its plan.json"

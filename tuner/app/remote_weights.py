@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from tuner.domain.json_text import parse_json
 from tuner.domain.model import ModelSpec
 from tuner.errors import LlmtuneError, ModelError, UsageError
 from tuner.facts.catalog import model_by_hub_id
@@ -129,7 +129,7 @@ def _object(raw: bytes | None) -> dict[str, object] | None:
     if raw is None:
         return None
     try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
+        found = parse_json(raw)
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None

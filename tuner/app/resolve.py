@@ -194,10 +194,8 @@ def _check_possible(model: ModelSpec, hardware: Hardware, install: EngineInstall
             raise ModelError(problem[0], hint="choose a model that this engine serves")
         if problem:
             notes.append(f"{problem[0]}; its generic back end may serve it")
-    if not flag_table(install.engine, install.version).exact:
-        notes.append(
-            f"{install.engine} {install.version} is newer than the flags llmtune knows; the newest known are used"
-        )
+    if doubt := flag_table(install.engine, install.version).doubt:
+        notes.append(doubt)
     if hardware.kind == "cuda" and install.build == "cpu":
         notes.append("this is the engine's CPU build, and the GPUs stay idle")
     return tuple(notes)

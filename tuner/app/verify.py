@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
-
-from pydantic import ValidationError
 
 from tuner.app.events import Note, TrialEnded, TrialStarted
 from tuner.app.history import keeps_slo
@@ -16,6 +13,7 @@ from tuner.app.scoring import scored
 from tuner.app.trial import Bench, run_trial
 from tuner.app.words import settings_text
 from tuner.domain.engine import EngineConfig
+from tuner.domain.json_text import parse_json
 from tuner.domain.trial import Dropped, Failed, FailureKind, Infeasible, LoadPoint, Measured, Measurement, Trial
 from tuner.measure.objective import direction
 from tuner.output.evidence import TrialFolder
@@ -126,8 +124,8 @@ def _stored(bench: Bench, entrant: Entrant, number: int) -> Trial | None:
     """Return the round if an earlier run of this study has finished it."""
     path = _folder(bench, entrant, number).path / "outcome.json"
     try:
-        trial = Trial.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValidationError, json.JSONDecodeError):
+        trial = Trial.model_validate(parse_json(path.read_bytes()))
+    except (FileNotFoundError, ValueError):
         return None
     same = trial.config.key == entrant.config.key and isinstance(trial.outcome, Measured)
     return trial if same else None

@@ -110,9 +110,11 @@ def optimize(
 ) -> None:
     """Find the settings that serve your traffic best by starting the real engine, and write their deployment files."""
     from tuner.app.ask import Ask, merge
+    from tuner.app.given import given
     from tuner.cli.run import dry, live
 
-    ask = Ask(
+    ask = given(
+        Ask,
         model=model,
         workload=workload,
         slo=slo,

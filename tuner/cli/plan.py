@@ -15,7 +15,9 @@ _SHOWN = 12
 
 def plan(
     model: Annotated[str, typer.Option("--model", help="Short name (llmtune models), hub id, or directory.")],
-    gpu: Annotated[str, typer.Option("--gpu", help="GPU type, or several to compare: h100,h200,l40s.")],
+    gpu: Annotated[
+        str, typer.Option("--gpu", help="GPU type, or several to compare: h100,h200,l40s. h100x8: how many there are.")
+    ],
     gpus: Annotated[
         int | None, typer.Option("--gpus", min=1, help="How many there are; without it, how many are needed is found.")
     ] = None,
@@ -67,6 +69,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say which GPUs, how many and which settings serve a load, and what it costs. PREDICTED: nothing is started."""
+    from tuner.app.given import given
     from tuner.app.plan import make_plan
     from tuner.app.plan_ask import PlanAsk
 
@@ -75,9 +78,10 @@ def plan(
 
         typer.echo(f"{refresh(refresh_prices)} prices written to {refresh_prices}", err=True)
         prices = prices or str(refresh_prices)
-    ask = PlanAsk(model=model, gpu=gpu, gpus=gpus, rate=rate, workload=workload, slo=slo, price=tuple(price or ()),
-                  prices=prices, api_price=api_price, headroom=headroom, lossless=lossless, from_study=from_study,
-                  engine_version=engine_version, weights_from=weights_from, reserved=reserved, engines=engines)
+    ask = given(PlanAsk, model=model, gpu=gpu, gpus=gpus, rate=rate, workload=workload, slo=slo,
+                price=tuple(price or ()), prices=prices, api_price=api_price, headroom=headroom, lossless=lossless,
+                from_study=from_study, engine_version=engine_version, weights_from=weights_from, reserved=reserved,
+                engines=engines)
     study = None
     if from_study is not None:
         from tuner.app.plan_files import load_study

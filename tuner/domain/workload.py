@@ -6,14 +6,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tuner.domain.record import Record
+from tuner.domain.record import Stated
+
+MOST_REQUESTS = 10_000_000
+_Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-class Fixed(Record):
+class Fixed(Stated):
     """Always the same number of tokens."""
 
     kind: Literal["fixed"] = "fixed"
-    tokens: int = Field(ge=1)
+    tokens: _Tokens
 
     @property
     def longest(self) -> int:
@@ -21,12 +24,12 @@ class Fixed(Record):
         return self.tokens
 
 
-class Uniform(Record):
+class Uniform(Stated):
     """Any whole number of tokens from `low` to `high`, both included, equally likely."""
 
     kind: Literal["uniform"] = "uniform"
-    low: int = Field(ge=1)
-    high: int = Field(ge=1)
+    low: _Tokens
+    high: _Tokens
 
     @model_validator(mode="after")
     def _ordered(self) -> Uniform:
@@ -40,14 +43,14 @@ class Uniform(Record):
         return self.high
 
 
-class Lognormal(Record):
+class Lognormal(Stated):
     """Lognormal lengths with this median and sigma (of the logarithm), cut to `low`..`high` tokens."""
 
     kind: Literal["lognormal"] = "lognormal"
     median: float = Field(gt=0)
     sigma: float = Field(gt=0, le=3)
-    low: int = Field(default=1, ge=1)
-    high: int = Field(ge=1)
+    low: _Tokens = 1
+    high: _Tokens
 
     @property
     def longest(self) -> int:
@@ -55,14 +58,14 @@ class Lognormal(Record):
         return self.high
 
 
-class Normal(Record):
+class Normal(Stated):
     """Normal lengths with this mean and standard deviation, cut to `low`..`high` tokens."""
 
     kind: Literal["normal"] = "normal"
     mean: float = Field(gt=0)
     sd: float = Field(ge=0)
-    low: int = Field(default=1, ge=1)
-    high: int = Field(ge=1)
+    low: _Tokens = 1
+    high: _Tokens
 
     @property
     def longest(self) -> int:
@@ -70,11 +73,11 @@ class Normal(Record):
         return self.high
 
 
-class Empirical(Record):
+class Empirical(Stated):
     """Lengths seen elsewhere: each is drawn with its weight, all equally often without weights."""
 
     kind: Literal["empirical"] = "empirical"
-    values: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    values: tuple[_Tokens, ...] = Field(min_length=1)
     weights: tuple[Annotated[float, Field(ge=0)], ...] = ()
 
     @model_validator(mode="after")
@@ -92,7 +95,7 @@ class Empirical(Record):
 Lengths = Annotated[Fixed | Uniform | Lognormal | Normal | Empirical, Field(discriminator="kind")]
 
 
-class ClosedLoop(Record):
+class ClosedLoop(Stated):
     """`concurrency` clients; each sends its next request when the last one is answered.
 
     Their first requests are spread over `ramp_s` seconds; None is 10 ms a client and 5 s at most.
@@ -103,7 +106,7 @@ class ClosedLoop(Record):
     ramp_s: float | None = Field(default=None, ge=0, exclude_if=lambda ramp_s: ramp_s is None)
 
 
-class OpenLoop(Record):
+class OpenLoop(Stated):
     """Requests come at `rate_per_s` whether or not earlier ones are answered.
 
     `burstiness` is the shape of gamma-distributed gaps: 1 is Poisson, below 1 comes in bursts; None is constant
@@ -111,18 +114,18 @@ class OpenLoop(Record):
     """
 
     kind: Literal["open"] = "open"
-    rate_per_s: float = Field(gt=0)
+    rate_per_s: float = Field(gt=0, le=1e6)
     burstiness: float | None = 1.0
 
 
-class RatePoint(Record):
+class RatePoint(Stated):
     """The rate at one moment of a profile."""
 
     at_s: float = Field(ge=0)
-    rate_per_s: float = Field(ge=0)
+    rate_per_s: float = Field(ge=0, le=1e6)
 
 
-class RateProfile(Record):
+class RateProfile(Stated):
     """An open loop whose rate changes: linear between the points, the last rate from then on.
 
     Two points of the same moment are a step. `burstiness` is that of `OpenLoop`, in the time of the changing rate.
@@ -142,7 +145,7 @@ class RateProfile(Record):
         return self
 
 
-class Trace(Record):
+class Trace(Stated):
     """Requests as they came somewhere else: times, lengths and, where known, shared prefixes, from a file.
 
     `speed` 2 replays in half the time. `sha256` ties a study to the file's content.
@@ -155,7 +158,7 @@ class Trace(Record):
     speed: float = Field(default=1.0, gt=0)
 
 
-class Sessions(Record):
+class Sessions(Stated):
     """`users` people in conversations of `turns` requests, each with the whole history before it.
 
     After an answer a user thinks for an exponentially distributed time with mean `think_s`; a conversation that is
@@ -171,7 +174,7 @@ class Sessions(Record):
 Arrivals = Annotated[ClosedLoop | OpenLoop | RateProfile | Trace | Sessions, Field(discriminator="kind")]
 
 
-class TrafficClass(Record):
+class TrafficClass(Stated):
     """One kind of request in a mix, drawn with `weight`; results are given for each class and overall."""
 
     name: str = Field(min_length=1)
@@ -179,17 +182,17 @@ class TrafficClass(Record):
     input_tokens: Lengths
     output_tokens: Lengths
     shared_prefix: float = Field(default=0.0, ge=0.0, lt=1.0)
-    prefix_groups: int = Field(default=1, ge=1)
+    prefix_groups: int = Field(default=1, ge=1, le=MOST_REQUESTS)
 
 
-class Adapter(Record):
+class Adapter(Stated):
     """A model name that a share of the requests asks for, e.g. a LoRA adapter."""
 
     model: str = Field(min_length=1)
     weight: float = Field(gt=0)
 
 
-class Workload(Record):
+class Workload(Stated):
     """What one measurement sends.
 
     `requests` are measured after `warmup_requests`; the share `shared_prefix` of each prompt (0..1) is the same text
@@ -202,10 +205,10 @@ class Workload(Record):
     input_tokens: Lengths
     output_tokens: Lengths
     arrivals: Arrivals
-    requests: int = Field(ge=1)
-    warmup_requests: int = Field(default=4, ge=0)
+    requests: int = Field(ge=1, le=MOST_REQUESTS)
+    warmup_requests: int = Field(default=4, ge=0, le=MOST_REQUESTS)
     shared_prefix: float = Field(default=0.0, ge=0.0, lt=1.0)
-    prefix_groups: int = Field(default=1, ge=1)
+    prefix_groups: int = Field(default=1, ge=1, le=MOST_REQUESTS)
     timeout_s: float = Field(default=600.0, gt=0)
     classes: tuple[TrafficClass, ...] = Field(default=(), exclude_if=lambda classes: not classes)
     adapters: tuple[Adapter, ...] = Field(default=(), exclude_if=lambda adapters: not adapters)
@@ -216,7 +219,7 @@ class Workload(Record):
     @classmethod
     def _lengths_of_first_class(cls, data: Any) -> Any:  # noqa: ANN401  (whatever was given)
         """Let a mix do without lengths of its own."""
-        if isinstance(data, dict) and (classes := data.get("classes")):
+        if isinstance(data, dict) and (classes := data.get("classes")) and isinstance(classes, (list, tuple)):
             first = classes[0]
             for key in ("input_tokens", "output_tokens"):
                 if key not in data:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from tuner.domain.engine import Setting, Value
+from tuner.domain.json_text import parse_json
 from tuner.errors import FlagError
 from tuner.facts.flags import Flag, FlagTable, flag_table
 
@@ -103,5 +104,5 @@ def _stored(flag: Flag, value: object) -> Value:
 
 def _plain(flag: Flag, value: Value) -> Any:  # noqa: ANN401  (YAML is dynamic by nature)
     if flag.kind in ("json", "json_list") and isinstance(value, str):
-        return json.loads(value)
+        return parse_json(value)
     return None if value == NULL and flag.choices == (NULL,) else value

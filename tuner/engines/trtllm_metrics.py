@@ -6,10 +6,10 @@ Prometheus page is not there without `return_perf_metrics`.
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from tuner.domain.engine import ServerMetrics
+from tuner.domain.json_text import parse_json
 from tuner.engines.prometheus import parse
 
 
@@ -45,8 +45,8 @@ def last_iteration(text: str) -> Iteration | None:
     if not text.lstrip().startswith("["):
         return None
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError:
+        found = parse_json(text)
+    except ValueError:
         return None
     entries = [one for one in found if isinstance(one, dict)]
     return Iteration(_numbers(entries[-1]), _numbers(entries[-1].get("kvCacheStats"))) if entries else None

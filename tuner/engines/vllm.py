@@ -6,7 +6,6 @@ Flags are written the way vLLM's own parser reads them back: `--flag value`, `--
 
 from __future__ import annotations
 
-import json
 import re
 
 from tuner.domain.engine import (
@@ -20,6 +19,7 @@ from tuner.domain.engine import (
     StartupFacts,
     Value,
 )
+from tuner.domain.json_text import parse_json
 from tuner.domain.model import ModelSpec
 from tuner.domain.study import EngineInstall
 from tuner.engines.base import Diagnosis
@@ -245,7 +245,7 @@ def _speculative_tokens(config: EngineConfig) -> int:
     """Return how many tokens are proposed a step, 0 without speculation or when the config does not say."""
     stated = human_int(config.get("spec-tokens")) or human_int(config.get("speculative-config.num_speculative_tokens"))
     try:
-        parsed = json.loads(str(config.get("speculative-config") or "{}"))
+        parsed = parse_json(str(config.get("speculative-config") or "{}"))
     except ValueError:
         return stated or 0
     inside = parsed.get("num_speculative_tokens") if isinstance(parsed, dict) else None

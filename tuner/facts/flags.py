@@ -12,6 +12,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from tuner.domain.engine import ENV_PREFIX, Value
+from tuner.domain.json_text import parse_json
 from tuner.domain.record import Record
 from tuner.errors import EngineError, FlagError
 from tuner.facts.read import data
@@ -66,6 +67,15 @@ class FlagTable:
                 hint=f"use {engine} {known[0]} or newer",
             )
         self.exact = self._at in known
+        self.read_of = str(max(one for one in known if one <= self._at))
+        """The release whose flags these are."""
+
+    @property
+    def doubt(self) -> str | None:
+        """What to say of a release that was never read; None for those that were."""
+        if self.exact:
+            return None
+        return f"{self.engine} {self.version} is not known here: its flags and defaults are taken from {self.read_of}"
 
     def find(self, name: str) -> Flag | None:
         """Return the flag of this name or alias (with or without dashes in front), if this version has it."""
@@ -302,6 +312,6 @@ def _range_problem(flag: Flag, value: Value) -> str | None:
 
 def _is_json(text: str, wanted: type) -> bool:
     try:
-        return isinstance(json.loads(text), wanted)
-    except json.JSONDecodeError:
+        return isinstance(parse_json(text), wanted)
+    except ValueError:
         return False

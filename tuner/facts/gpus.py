@@ -12,8 +12,9 @@ from tuner.errors import UsageError
 from tuner.facts.read import data
 
 _GIB = 1 << 30
-_COUNT_FIRST = re.compile(r"^(\d+)\s*x\s*(.+)$")
-_COUNT_LAST = re.compile(r"^(.+?)\s*x\s*(\d+)$")
+MOST_GPUS = 1024
+_COUNT_FIRST = re.compile(r"^(\d{1,9})\s*x\s*(.+)$")
+_COUNT_LAST = re.compile(r"^(.+?)\s*x\s*(\d{1,9})$")
 
 
 class GpuFacts(Record):
@@ -91,7 +92,22 @@ def parse_hardware(text: str) -> Hardware:
         UsageError: no such GPU, or a count that is not from 1 to 1024.
 
     """
-    name, count = text.strip(), 1
+    facts, count = named_gpu(text)
+    gpus = tuple(
+        Gpu(name=facts.match[0], memory_bytes=facts.memory_bytes, capability=facts.capability, index=index)
+        for index in range(count or 1)
+    )
+    return Hardware(kind="cuda", gpus=gpus)
+
+
+def named_gpu(text: str) -> tuple[GpuFacts, int | None]:
+    """Return the facts of `h100`, `h100x8` or `8xH100`, and how many are meant; None where no number is given.
+
+    Raises:
+        UsageError: no such GPU, or a count that is not from 1 to 1024.
+
+    """
+    name, count = text.strip(), None
     first, last = _COUNT_FIRST.match(name), _COUNT_LAST.match(name)
     if _by_alias(name) is not None:
         first = last = None
@@ -99,19 +115,15 @@ def parse_hardware(text: str) -> Hardware:
         count, name = int(first[1]), first[2]
     elif last:
         name, count = last[1], int(last[2])
-    if not 1 <= count <= 1024:
-        raise UsageError(f"--gpu {text}: {count} GPUs", hint="give 1 to 1024, e.g. h100x8")
+    if count is not None and not 1 <= count <= MOST_GPUS:
+        raise UsageError(f"--gpu {text}: {count} GPUs", hint=f"give 1 to {MOST_GPUS}, e.g. h100x8")
     facts = _by_alias(name)
     if facts is None:
         known = sorted(alias for row in gpu_table().values() for alias in row.aliases)
         near = difflib.get_close_matches(name.lower(), known, n=5, cutoff=0.0)
         raise UsageError(f"--gpu {text}: no GPU of that name is known",
                          hint=f"the nearest are {', '.join(near)}; `llmtune models --gpus` lists all")
-    gpus = tuple(
-        Gpu(name=facts.match[0], memory_bytes=facts.memory_bytes, capability=facts.capability, index=index)
-        for index in range(count)
-    )
-    return Hardware(kind="cuda", gpus=gpus)
+    return facts, count
 
 
 def _by_alias(name: str) -> GpuFacts | None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tuner.errors import SpaceError
 
 Key = tuple[str | int, ...]
+_DEEPEST, _MOST = 100, 200_000
 
 
 class Document:
@@ -65,6 +66,8 @@ def load_document(path: Path) -> Document:
     except (yaml.reader.ReaderError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise SpaceError(f"{path}: not valid YAML: {reason}") from None
+    except RecursionError:
+        raise SpaceError(f"{path}: not valid YAML: nested too deeply") from None
     lines: dict[Key, int] = {}
     if node is not None:
         _walk(path, node, (), lines, ())
@@ -73,6 +76,8 @@ def load_document(path: Path) -> Document:
 
 def _walk(path: Path, node: yaml.Node, key: Key, lines: dict[Key, int], above: tuple[yaml.Node, ...]) -> None:
     lines[key] = node.start_mark.line + 1
+    if len(key) > _DEEPEST or len(lines) > _MOST:
+        raise SpaceError(f"{path}:{lines[key]}: nested too deeply, or too large once its anchors are followed")
     if any(node is other for other in above):
         raise SpaceError(f"{path}:{lines[key]}: the anchor here refers to itself")
     above = (*above, node)

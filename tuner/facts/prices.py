@@ -14,7 +14,7 @@ from pydantic import ValidationError, field_validator
 from tuner.domain.record import Record
 from tuner.errors import UsageError
 from tuner.facts.catalog import model_by_alias
-from tuner.facts.gpus import facts_of, parse_hardware
+from tuner.facts.gpus import named_gpu
 from tuner.facts.located import Document, load_document
 from tuner.facts.read import data
 
@@ -165,9 +165,11 @@ def gpu_name(alias: str) -> str:
     """Return the name in gpus.yaml of what the user calls a GPU.
 
     Raises:
-        UsageError: no such GPU; names near ones.
+        UsageError: no such GPU; names near ones. Or a number of them, of which no price is known to be.
 
     """
-    hardware = parse_hardware(alias)
-    facts = facts_of(hardware.gpus[0].name)
-    return facts.name if facts else hardware.gpus[0].name
+    facts, count = named_gpu(alias)
+    if count is not None:
+        raise UsageError(f"{alias!r} is a number of GPUs, and a price is that of one GPU for an hour",
+                         hint=f"divide by {count}, and name the GPU alone")
+    return facts.name

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from tuner.domain.engine import Value
+from tuner.domain.json_text import parse_json
 from tuner.errors import FlagError
 from tuner.facts.flags import Flag, FlagTable, flag_table
 from tuner.facts.read import data
@@ -249,7 +250,7 @@ def _is_switch(flag: Flag) -> bool:
 
 def _number_or_text(text: str) -> object:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return text
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.domain.engine import ENV_PREFIX, EngineConfig, Setting, Value
+from tuner.domain.json_text import parse_json
 from tuner.domain.record import Record
 from tuner.errors import FlagError, SpaceError
 from tuner.facts.flags import Flag, FlagTable, flag_table
@@ -168,8 +169,8 @@ def _flag_of(table: FlagTable, name: str) -> tuple[Flag, bool]:
 
 def _json_or_text(text: str) -> Any:  # noqa: ANN401  (JSON is dynamic)
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
+        return parse_json(text)
+    except ValueError:
         return text
 
 

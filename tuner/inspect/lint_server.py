@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 
 from packaging.version import Version
 
+from tuner.domain.json_text import parse_json
 from tuner.facts.flags import parse_version
 from tuner.inspect.arguments import newest
 from tuner.inspect.issue import Report
@@ -271,8 +271,8 @@ def json_values(view: View, report: Report) -> None:
     if not isinstance(value, str):
         return
     try:
-        config = json.loads(value)
-    except json.JSONDecodeError:
+        config = parse_json(value)
+    except ValueError:
         return
     if isinstance(config, dict) and "num_speculative_tokens" not in config and config.get("method") != "suffix":
         report.warning(

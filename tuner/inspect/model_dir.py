@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tuner.domain.json_text import parse_json
 from tuner.domain.model import ModelSpec
 from tuner.domain.record import content_hash
 from tuner.errors import ModelError
@@ -15,6 +17,12 @@ from tuner.inspect.parameters import experts_of, parameters, shared_width
 from tuner.inspect.quantization import quantization
 from tuner.inspect.safetensors import loaded_bytes, refuse_pointers
 
+_LARGEST_SIZE = 1e9
+_LARGEST: dict[str, float] = {
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers"), 10_000),
+    **dict.fromkeys(("model_max_length", "max_length", "max_position_embeddings"), 1e31),
+    "total_size": 1e15,
+}
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 
 
@@ -99,9 +107,19 @@ def model_facts(config: Config, beside: Config | None = None) -> dict[str, Any]:
     }
 
 
+def _numbers(node: object) -> Iterator[tuple[str, float]]:
+    """Yield every number of a parsed file under its key."""
+    inside = node.items() if isinstance(node, dict) else (("", item) for item in node) if isinstance(node, list) else ()
+    for key, item in inside:
+        if isinstance(item, (int, float)):
+            yield str(key), item
+        else:
+            yield from _numbers(item)
+
+
 def _beside(path: Path) -> Config | None:
     try:
-        found = json.loads((path / "hf_quant_config.json").read_text(encoding="utf-8"))
+        found = parse_json((path / "hf_quant_config.json").read_bytes())
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -134,9 +152,14 @@ def parse_config(text: str, file: str) -> dict[str, Any]:
 
     """
     try:
-        config = json.loads(text, parse_constant=str)
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from None
+        config = parse_json(text, constant=str)
+    except ValueError as error:
+        place, reason = (f":{error.lineno}", error.msg) if isinstance(error, json.JSONDecodeError) else ("", str(error))
+        raise ModelError(f"{file}{place}: not valid JSON: {reason}") from None
+    for name, value in _numbers(config):
+        if abs(value) > _LARGEST.get(name, _LARGEST_SIZE):
+            shown = str(value) if len(str(value)) < 30 else f"a number of {len(str(value))} digits"
+            raise ModelError(f"{file}: {name} is {shown}, and no model has that", hint="correct or fetch the file anew")
     names = config.get("architectures") if isinstance(config, dict) else None
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise ModelError(

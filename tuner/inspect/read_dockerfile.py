@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tuner.domain.json_text import parse_json
 from tuner.inspect.issue import Word
 from tuner.inspect.server import Server, in_container, parse_image
 from tuner.inspect.shell import split_words
@@ -132,8 +132,8 @@ def _variables(step: Step) -> dict[str, Word]:
 def _words(step: Step) -> list[Word]:
     if step.text.lstrip().startswith("["):
         try:
-            items = json.loads(step.text)
-        except (ValueError, RecursionError):
+            items = parse_json(step.text)
+        except ValueError:
             items = None
         if isinstance(items, list):
             return [Word(str(item), step.line, open="$" in str(item), item=True) for item in items]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from tuner.domain.json_text import parse_json
 from tuner.errors import ModelError
 
 _LONGEST_HEADER = 100_000_000
@@ -53,8 +53,8 @@ def tensor_bytes(header: dict[str, object], layers: int | None) -> int | None:
 def parse_header(raw: bytes) -> dict[str, object] | None:
     """Return the header of a file without the length before it, or None when it is no JSON object."""
     try:
-        header = json.loads(raw)
-    except (ValueError, RecursionError):
+        header = parse_json(raw)
+    except ValueError:
         return None
     return header if isinstance(header, dict) else None
 

@@ -8,7 +8,6 @@ wanted. Without `output_tokens` the workload's distribution is drawn from.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.domain.json_text import parse_json
 from tuner.domain.workload import Workload
 from tuner.errors import SpaceError
 from tuner.load.prompts import Message, Prompt, Request
@@ -84,7 +84,7 @@ def _is_ids(prompt: Prompt) -> bool:
 
 def _row(where: str, line: str) -> Row:
     try:
-        data = json.loads(line)
+        data = parse_json(line)
     except ValueError as error:
         raise SpaceError(f"{where}: not JSON: {error}", hint="one object a line") from error
     if not isinstance(data, dict):

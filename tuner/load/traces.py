@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner.domain.json_text import parse_json
 from tuner.domain.workload import Trace
 from tuner.errors import SpaceError
 
@@ -91,7 +91,7 @@ def _mooncake(path: Path, lines: list[str]) -> Iterator[TracePoint]:
         if not line.strip():
             continue
         with _Line(path, number):
-            row = json.loads(line)
+            row = parse_json(line)
             yield TracePoint(float(row["timestamp"]) / 1000, int(row["input_length"]), int(row["output_length"]),
                              tuple(int(block) for block in row.get("hash_ids", ())))
 

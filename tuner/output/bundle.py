@@ -10,7 +10,6 @@ The same plan gives the same bytes. Edits belong in files beside these (`compose
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tuner.domain.json_text import parse_json
 from tuner.domain.plan import Plan
+from tuner.domain.record import problems
 from tuner.errors import DriftError, OutputError, SpaceError, UsageError
 from tuner.output.drift import drift
 from tuner.output.emitters import DEFAULT_TARGETS, deploy_files
@@ -129,7 +130,7 @@ def load_plan(path: Path) -> Plan:
 
 def _parse_plan(file: Path, text: str) -> Plan:
     try:
-        raw: Any = json.loads(text)
+        raw: Any = parse_json(text)
     except ValueError as error:
         hint = "the file is cut off or was edited; take it from version control or tune again"
         raise SpaceError(f"{file} is not JSON: {error}", hint=hint) from None
@@ -142,13 +143,7 @@ def _parse_plan(file: Path, text: str) -> Plan:
         return Plan.model_validate_json(text)
     except ValidationError as error:
         hint = "plans are written by llmtune and not edited; docs/schemas/plan.schema.json says the form"
-        raise SpaceError(f"{file} does not fit the schema: {_problems(error)}", hint=hint) from None
-
-
-def _problems(error: ValidationError) -> str:
-    found = [f"{'.'.join(map(str, item['loc'])) or 'plan'}: {item['msg']}" for item in error.errors()]
-    rest = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
-    return "; ".join(found[:3]) + rest
+        raise SpaceError(f"{file} does not fit the schema: {problems(error, 'plan')}", hint=hint) from None
 
 
 def _targets(lock: Lock) -> tuple[str, ...]:

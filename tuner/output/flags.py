@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import NamedTuple
+
+from tuner.domain.json_text import parse_json
 
 _NUMBER = re.compile(r"-\d+(\.\d+)?")
 _LONG = re.compile(r"--[A-Za-z][A-Za-z0-9._-]*")
@@ -49,7 +50,7 @@ def json_object(text: str) -> dict[str, object] | None:
     if not text.startswith("{"):
         return None
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

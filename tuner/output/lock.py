@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from tuner.domain.json_text import parse_json
 from tuner.domain.record import Record
 from tuner.errors import OutputError
 from tuner.output.quoting import dump_json
@@ -61,7 +61,7 @@ def same_lock(content: bytes, wanted: Lock, *, apart_from: Collection[str]) -> b
     Keys that another version of llmtune adds do not count.
     """
     try:
-        found = json.loads(content)
+        found = parse_json(content)
         if dump_json(found).encode() != content:
             return False
         files = {name: digest for name, digest in found["files"].items() if name not in apart_from}

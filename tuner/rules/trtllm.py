@@ -5,12 +5,12 @@ Sources name files or threads of NVIDIA/TensorRT-LLM.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 
-from tuner.domain.engine import EngineConfig
+from tuner.domain.engine import EngineConfig, Value
 from tuner.domain.finding import Finding
 from tuner.domain.hardware import Hardware
+from tuner.domain.json_text import parse_json
 from tuner.domain.model import ModelSpec
 from tuner.facts.flags import flag_table
 
@@ -24,6 +24,14 @@ _BLACKWELL, _ADA = 10.0, 8.9
 def _count(config: EngineConfig, flag: str, default: int = 1) -> int:
     value = config.get(flag)
     return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _sizes(value: Value | None) -> list[int]:
+    try:
+        found = parse_json(value) if isinstance(value, str) else []
+    except ValueError:
+        return []
+    return [size for size in found if isinstance(size, int)] if isinstance(found, list) else []
 
 
 def heads_divide(config: EngineConfig, model: ModelSpec, hardware: Hardware) -> Iterator[Finding]:
@@ -155,7 +163,7 @@ def graphs_agree(config: EngineConfig, model: ModelSpec, hardware: Hardware) -> 
             source=_LLM_ARGS,
         )
     sizes, largest = config.get("cuda_graph_config.batch_sizes"), _count(config, "cuda_graph_config.max_batch_size", 0)
-    if isinstance(sizes, str) and largest and max(json.loads(sizes), default=largest) != largest:
+    if largest and max(_sizes(sizes), default=largest) != largest:
         yield Finding(
             rule="graphs_agree",
             severity="error",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tuner.domain.engine import EngineConfig
 from tuner.domain.finding import Finding
 from tuner.domain.hardware import Hardware
+from tuner.domain.json_text import parse_json
 from tuner.domain.model import ModelSpec
 from tuner.facts.catalog import model_by_alias, model_by_hub_id
 from tuner.facts.gpus import has_unified_memory
@@ -25,7 +25,7 @@ def speculation(config: EngineConfig) -> dict[str, Any]:
     """Return what the config says of speculation: --speculative-config, its dotted form and --spec-*."""
     found: dict[str, Any] = {}
     try:
-        parsed = json.loads(str(config.get("speculative-config") or "{}"))
+        parsed = parse_json(str(config.get("speculative-config") or "{}"))
     except ValueError:
         parsed = {}
     found |= parsed if isinstance(parsed, dict) else {}
