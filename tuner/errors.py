@@ -14,6 +14,7 @@
       NothingMeasuredError                11   the study ended without one good measurement
       DriftError                      12   emitted files differ from their plan
       ServerError                     13   the server to be loaded cannot be reached or used
+    InternalError                     70   a fault of llmtune itself
     InterruptedStudyError            130   Ctrl-C; says how to resume
 
 Two commands also end with 1 without any of these: `check` when it found errors in the files, and `explain` when it
@@ -113,6 +114,12 @@ class ServerError(LlmtuneError):
     """The server to be loaded cannot be reached, or it is not one that can be loaded."""
 
     exit_code = 13
+
+
+class InternalError(LlmtuneError):
+    """A fault of llmtune itself; the traceback stands above it."""
+
+    exit_code = 70
 
 
 class InterruptedStudyError(LlmtuneError):

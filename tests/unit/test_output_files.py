@@ -33,9 +33,9 @@ def test_newlines_are_kept_as_they_are(tmp_path):
 @pytest.mark.parametrize(("call", "code", "hint"), [
     ("os.fsync", errno.ENOSPC, "make room"),
     ("os.fsync", errno.EDQUOT, "make room"),
-    ("os.fchmod", errno.EPERM, "may write to with --out"),
-    ("pathlib.Path.replace", errno.EACCES, "may write to with --out"),
-    ("tempfile.mkstemp", errno.EROFS, "may write to with --out"),
+    ("os.fchmod", errno.EPERM, "may write to"),
+    ("pathlib.Path.replace", errno.EACCES, "may write to"),
+    ("tempfile.mkstemp", errno.EROFS, "may write to"),
     ("pathlib.Path.mkdir", errno.ENOTDIR, "each other's place"),
     ("tempfile.mkstemp", errno.EIO, "choose another directory"),
 ])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import assert_never
 from tuner.app.events import WorkPlan
 from tuner.app.resolve import Resolved
 from tuner.domain.engine import EngineConfig
-from tuner.domain.study import StudySpec
+from tuner.domain.study import Budget, StudySpec
 from tuner.domain.trial import Measured, Trial
 from tuner.domain.workload import ClosedLoop, OpenLoop, RateProfile, Sessions, Trace, Workload
 from tuner.search.screen import screen
@@ -21,6 +22,7 @@ _SAMPLE = 1_500
 _START_GUESS_S = 60.0
 _TOKENS_PER_S_GUESS = 20.0
 _TRACE_RATE_GUESS = 5.0
+_HOPELESS = "every configuration that was counted is ruled out, so at most the engine's own defaults can be tried"
 
 
 def work_plan(resolved: Resolved, trials: Sequence[Trial]) -> WorkPlan:
@@ -39,10 +41,13 @@ def work_plan(resolved: Resolved, trials: Sequence[Trial]) -> WorkPlan:
         if ruled_out is not None:
             rules[ruled_out.rule] += 1
             reasons.setdefault(ruled_out.rule, ruled_out.reason)
-    searching = min(spec.budget.trials, len(seen) - rules.total()) if whole else spec.budget.trials
-    finals = (1 + spec.budget.finalists) * spec.budget.verify_rounds
+    hopeless = rules.total() == len(seen)
+    fitting = (0 if hopeless else spec.budget.trials) if not whole else len(seen) - rules.total()
     done = sum(trial.counts for trial in trials)
-    starts = max(0, searching - done) + finals
+    each = trial_seconds(trials) or guess_seconds(spec, space.config({}))
+    finals, soak = final_starts(spec.budget), spec.budget.soak_s
+    searching = min(max(0, min(spec.budget.trials, fitting) - done), _within(spec, each, each * finals + soak))
+    starts = searching + finals
     return WorkPlan(
         spec=spec,
         size=len(seen) if whole else space.size,
@@ -51,10 +56,22 @@ def work_plan(resolved: Resolved, trials: Sequence[Trial]) -> WorkPlan:
         by_rule=tuple((rule, count, reasons[rule]) for rule, count in rules.most_common()),
         closed=space.closed,
         starts=starts,
-        seconds=starts * (trial_seconds(trials) or guess_seconds(spec, space.config({}))),
+        seconds=starts * each + soak,
         known=done,
-        notes=resolved.notes,
+        notes=(*resolved.notes, *([_HOPELESS] if hopeless else [])),
     )
+
+
+def final_starts(budget: Budget) -> int:
+    """Return the starts after the search: default and finalists in turns, and the one that is soaked."""
+    return (1 + budget.finalists) * budget.verify_rounds + (1 if budget.soak_s else 0)
+
+
+def _within(spec: StudySpec, each: float, after: float) -> int:
+    """Return the starts that the budgets of time leave for the search, one at least; `after` seconds are kept."""
+    own, hours = spec.budget.seconds or math.inf, spec.budget.device_hours or math.inf
+    left = (min(own, hours * 3600 / max(1, spec.hardware.devices)) - after) / each
+    return max(1, math.ceil(left)) if math.isfinite(left) else spec.budget.trials
 
 
 def _sample(space: OpenSpace, seed: int) -> Iterator[dict[str, Choice]]:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.app.forecast import guess_seconds
+from tuner.app.forecast import final_starts, guess_seconds
 from tuner.app.history import keeps_slo, observed
 from tuner.app.plan_evaluate import Band, band_of
 from tuner.app.resolve import Resolved
@@ -91,8 +91,7 @@ def rehearse(resolved: Resolved, tell: Callable[[str], None]) -> Rehearsal:
     if not done:
         raise NothingMeasuredError("SIMULATED: no configuration works on this hardware",
                                    hint="name more or larger GPUs, or a smaller model")
-    finals = (1 + spec.budget.finalists) * spec.budget.verify_rounds
-    starts = len(done) + finals
+    starts = len(done) + final_starts(spec.budget)
     default = resolved.space.config({})
     first = next((trial for trial in done if trial.config.key == default.key), None)
     return Rehearsal(
@@ -102,7 +101,7 @@ def rehearse(resolved: Resolved, tell: Callable[[str], None]) -> Rehearsal:
         effects=_effects(resolved, done),
         not_modelled=tuple(sorted({setting.flag for setting in spec.space.settings} - MODELLED)),
         starts=starts,
-        seconds=starts * guess_seconds(spec, default),
+        seconds=starts * guess_seconds(spec, default) + spec.budget.soak_s,
         band=band_of(facts.name),
     )
 

@@ -30,6 +30,7 @@ from tuner.rules import findings
 from tuner.runtime.detect import detect_engine, detect_hardware
 from tuner.search.sampler import Kind
 from tuner.search.spaces import UNSET, OpenSpace, load_space, open_space
+from tuner.search.storage import refuse_storage
 
 _STUDY_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")
 _IMAGE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")
@@ -61,6 +62,8 @@ def resolve(ask: Ask, sources: dict[str, str]) -> Resolved:
 
     """
     _check_names(ask)
+    if ask.storage is not None:
+        refuse_storage(ask.storage)
     if not ask.model:
         raise UsageError("no model", hint="say --model NAME, or name it in a study file")
     engine_name = ask.engine or "vllm"

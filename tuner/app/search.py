@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.app.ask_engine import judged_infeasible
 from tuner.app.events import Note, TrialEnded, TrialStarted
-from tuner.app.forecast import trial_seconds
+from tuner.app.forecast import final_starts, trial_seconds
 from tuner.app.history import failed, incumbent, is_machine_fault, keeps_slo, observed, spent_s
 from tuner.app.load import Incumbent, Task
 from tuner.app.oracle import Oracle
@@ -104,7 +104,7 @@ class Search:
         per_trial = trial_seconds(trials)
         if per_trial is None:
             return None
-        reserve = per_trial * (1 + (1 + spec.budget.finalists) * spec.budget.verify_rounds) + spec.budget.soak_s
+        reserve = per_trial * (1 + final_starts(spec.budget)) + spec.budget.soak_s
         if spec.budget.seconds is not None:
             left = spec.budget.seconds - (time.monotonic() - self._started)
             if left < reserve:

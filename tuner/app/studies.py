@@ -219,7 +219,10 @@ def _everything(out: Path, storage: str | None) -> Iterator[tuple[str, _Found | 
         folder = journal.parent
         place = str(folder.relative_to(out)) if folder != out else folder.resolve().name
         try:
-            for seen in read_studies(journal):
+            found = read_studies(journal)
+            if not found:
+                yield place, f"{journal} holds no study: one was cut off before it began, or the file is damaged"
+            for seen in found:
                 yield place, _Found(seen, place, folder, _plan(folder))
         except StudyError as error:
             yield place, error.message

@@ -39,6 +39,10 @@ def emit(
     from tuner.app.emit import check_plan, emit_plan, list_targets
     from tuner.errors import UsageError
 
+    modes = [name for name, said in (("--list", list_), ("--check", check), ("--frozen", frozen)) if said]
+    if len(modes) > 1 or (modes and force):
+        raise UsageError(f"{' and '.join([*modes, *(['--force'] if force else [])])} exclude one another",
+                         hint="choose one")
     if list_:
         rows = list_targets(plan)
         width = max(len(name) for name, _, _ in rows)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -10,7 +13,7 @@ import typer
 from tuner import __version__
 from tuner.cli import bench, check, emit, explain, models, optimize, plan, studies
 from tuner.cli.signals import interruptible
-from tuner.errors import LlmtuneError
+from tuner.errors import InternalError, LlmtuneError, OutputError
 
 app = typer.Typer(
     name="llmtune",
@@ -52,12 +55,30 @@ def main() -> None:
     """Run the command line; every expected error ends in one message, a hint and the exit code of its kind."""
     try:
         with interruptible():
-            app(standalone_mode=True)
+            try:
+                app(standalone_mode=True)
+            finally:
+                if sys.stdout is not None:  # closed from the start, as by >&-
+                    sys.stdout.flush()
     except LlmtuneError as error:
         fail(error)
     except KeyboardInterrupt:
         print("error: stopped", file=sys.stderr)  # noqa: T201
         sys.exit(130)
+    except OSError as error:
+        _leave_stdout()
+        fail(OutputError(f"cannot use {error.filename or 'the standard output'}: {error.strerror or error}",
+                         hint="make room or choose another place, and run the command again"))
+    except Exception:  # noqa: BLE001  (whatever it is, the user learns whose fault it is)
+        traceback.print_exc()
+        fail(InternalError("this is a fault of llmtune, and not of what it was given",
+                           hint="please report it with the lines above and what `llmtune --version` says"))
+
+
+def _leave_stdout() -> None:
+    """Give up on a standard output that takes nothing, so that Python's own last flush does not fail as well."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(error: LlmtuneError) -> None:

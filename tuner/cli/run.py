@@ -15,12 +15,16 @@ from tuner.app.resolve import Resolved, resolve
 from tuner.cli.show import Screen, duration, result_lines
 from tuner.cli.signals import interruptible
 from tuner.domain.plan import Plan
+from tuner.errors import UsageError
+from tuner.output.bundle import bundle_directory
+from tuner.output.files import check_writable
 from tuner.runtime.launchers import LAUNCHERS
 
 
 def dry(ask: Ask, sources: dict[str, str], *, as_json: bool, verbose: bool) -> None:
     """Resolve the question and print the plan of work; start nothing and write nothing."""
     resolved = resolve(ask, sources)
+    check_writable(bundle_directory(resolved.out, resolved.spec.model.name, resolved.spec.name))
     plan = work_plan(resolved, ())
     if as_json:
         Console(soft_wrap=True).print_json(
@@ -41,6 +45,10 @@ def dry(ask: Ask, sources: dict[str, str], *, as_json: bool, verbose: bool) -> N
         return
     with Screen(Console(highlight=False, soft_wrap=True), verbose=verbose) as screen:
         screen.tell(plan)
+        if plan.ruled_out == plan.counted and plan.by_rule:
+            rule, _, reason = plan.by_rule[0]
+            raise UsageError(f"every configuration is ruled out, most of them by {rule}: {reason}",
+                             hint="name more or larger GPUs, a smaller model, or loosen what is pinned with --set")
         screen.line(f"dry run: nothing was started; it would take about {duration(plan.seconds)} (PREDICTED)")
 
 

@@ -17,6 +17,7 @@ from tuner.domain.record import Record
 from tuner.errors import EngineError, FlagError
 from tuner.facts.read import data
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HUMAN_INT = re.compile(r"^(\d+(?:\.\d+)?)([kKmMgGtT]?)$")
 _HUMAN = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -162,6 +163,8 @@ class FlagTable:
             )
 
     def _check_env(self, name: str) -> None:
+        if not _VARIABLE.fullmatch(name):
+            raise FlagError(f"{name!r} is no name of a variable", hint="write env:NAME=value")
         entry = self._data["env"].get(name)
         if entry is None:
             prefixes = tuple(self._data.get("env_prefixes", (self.engine.upper() + "_",)))
@@ -281,6 +284,10 @@ def human_int(value: Value | None, *, scale: int = 1) -> int | None:
     return int(float(match[1]) * _HUMAN.get(match[2], 1) * scale) if match else None
 
 
+_NO_COUNT = 2**63
+"""No engine keeps a number as large as this."""
+
+
 def _type_problem(flag: Flag, value: Value) -> str | None:
     """Say what kind of value the flag takes, when this is not one; engines' own parsers are often laxer."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
@@ -305,6 +312,8 @@ def _type_problem(flag: Flag, value: Value) -> str | None:
 def _range_problem(flag: Flag, value: Value) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
+    if abs(value) >= _NO_COUNT:
+        return "is far below 2^63"
     if flag.low is not None and value < flag.low:
         return f"is at least {flag.low:g}"
     return f"is at most {flag.high:g}" if flag.high is not None and value > flag.high else None

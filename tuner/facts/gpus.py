@@ -92,6 +92,9 @@ def parse_hardware(text: str) -> Hardware:
         UsageError: no such GPU, or a count that is not from 1 to 1024.
 
     """
+    if "," in text:
+        raise UsageError(f"--gpu {text}: one machine has one type of GPU here, e.g. h100x8",
+                         hint="`llmtune plan --gpu h100,h200` compares types")
     facts, count = named_gpu(text)
     gpus = tuple(
         Gpu(name=facts.match[0], memory_bytes=facts.memory_bytes, capability=facts.capability, index=index)

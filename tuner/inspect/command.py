@@ -54,7 +54,20 @@ def read_baseline(text: str, *, engine: str, version: str) -> ReadCommand:
     path = Path(text)
     if _SERVE.search(text) is None and (path.suffix in (".yaml", ".yml", ".sh") or os.path.isfile(path)):  # noqa: PTH113
         return _read_file(path, engine, version)
+    refuse_missing(text)
     return parse_serve(_words(text, "--baseline"), engine=engine, version=version, where="--baseline")
+
+
+def refuse_missing(text: str) -> None:
+    """Check that a baseline of one word is not the name of a file that is not there.
+
+    Raises:
+        SpaceError: it can be nothing else.
+
+    """
+    if len(text.split()) < 2:
+        raise SpaceError(f"--baseline {text}: no such file, and no command",
+                         hint='e.g. --baseline "vllm serve MODEL --max-num-seqs 64", or the path of a script')
 
 
 def parse_serve(words: list[str], *, engine: str, version: str, where: str) -> ReadCommand:

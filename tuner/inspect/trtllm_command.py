@@ -9,7 +9,7 @@ from tuner.engines.trtllm_config import read_yaml
 from tuner.errors import FlagError, SpaceError
 from tuner.facts.flags import FlagTable, flag_table
 from tuner.facts.located import load_document
-from tuner.inspect.command import ReadCommand, parse_value
+from tuner.inspect.command import ReadCommand, parse_value, refuse_missing
 from tuner.inspect.issue import Word
 from tuner.inspect.server import find_engine
 from tuner.inspect.shell import read_shell
@@ -32,6 +32,8 @@ def read_trtllm_baseline(text: str, *, version: str) -> ReadCommand:
     if path.suffix in (".yaml", ".yml"):
         return _config(version, None, read_yaml(load_document(path).data, version), ())
     is_file = "\n" not in text and len(text) < 1000 and path.is_file()
+    if not is_file:
+        refuse_missing(text)
     where = str(path) if is_file else "--baseline"
     return parse_trtllm(_text_of(path) if is_file else text, version=version, where=where,
                         folder=path.parent if is_file else Path())

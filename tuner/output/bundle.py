@@ -178,8 +178,9 @@ def _holds(plan: Plan, content: bytes) -> bool:
 
 def _refuse_change(plan: Plan, directory: Path, files: dict[str, str], lock: Lock) -> None:
     if not lock.plan_id:
-        raise DriftError(f"{directory / LOCK} is not there, so nothing can be written as it says",
-                         hint="run `llmtune emit` without --frozen once")
+        state = "cannot be read" if (directory / LOCK).exists() else "is not there"
+        raise DriftError(f"{directory / LOCK} {state}, so nothing can be written as it says",
+                         hint="take it from version control, or run `llmtune emit` without --frozen once")
     kept = _kept(plan, directory, files, lock)
     expected = Lock.model_validate_json(files[LOCK]).files
     names = [name for name in sorted({*expected, *lock.files})
@@ -237,6 +238,8 @@ def _refuse_foreign(directory: Path, files: dict[str, str], stale: tuple[str, ..
     if foreign or edited:
         said = [f"{', '.join(foreign)} not written by llmtune"] if foreign else []
         said += [f"{', '.join(edited)} edited by hand"] if edited else []
+        if PLAN in (*foreign, *edited):
+            said.append(f"{PLAN} is no longer what llmtune wrote, so its numbers may not be what was measured")
         raise OutputError(f"will not overwrite files in {directory}: {'; '.join(said)}",
                           hint="move them away, choose another directory with --out, or pass --force")
 

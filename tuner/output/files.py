@@ -25,10 +25,13 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     On any error the earlier content stays and nothing new is left behind. Missing parent directories are made.
 
     Raises:
-        OutputError: the file cannot be written (permission, full disk, a directory in its place).
+        OutputError: the file cannot be written (permission, full disk, something in its place that is no regular file).
 
     """
     temporary: Path | None = None
+    if path.exists() and not path.is_file():
+        raise OutputError(f"cannot write {path}: it is no regular file",
+                          hint="name a file; without one, what can be printed goes to standard output")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".llmtune-", suffix=".tmp", dir=path.parent)
@@ -103,11 +106,11 @@ def _hint(path: Path, error: OSError) -> str:
             room = "" if free is None else f" ({free} MiB are free)"
             return f"make room on that file system{room}, then run the same command again"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return "choose a directory that you may write to with --out"
+            return "choose a directory that you may write to"
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
-            return "a file and a directory are in each other's place on this path; choose another with --out"
+            return "a file and a directory are in each other's place on this path; choose another"
         case _:
-            return "choose another directory with --out"
+            return "choose another directory"
 
 
 def _free_mib(path: Path) -> int | None:

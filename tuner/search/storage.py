@@ -27,6 +27,7 @@ LOCK_FILE_SUFFIX = ".lock"
 _PATIENT = {"connect_args": {"timeout": 60}}
 """Seconds that SQLite waits for another that writes, instead of 5, before it says that the database is locked."""
 _MOUNTS = Path("/proc/mounts")
+_KINDS = ("journal", "sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql", "redis")
 _NETWORK = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "ocfs2",
     "gfs2", "wekafs", "pvfs2", "orangefs",
@@ -219,6 +220,19 @@ def _to_look_at(source: Path | str) -> BaseStorage:
 def _hold_to_exist(path: Path) -> None:
     if not path.is_file():
         raise StudyError(f"there is no storage at {path}", hint="name the one that optimize was given")
+
+
+def refuse_storage(url: str) -> None:
+    """Check the form of a storage's URL; nothing is opened.
+
+    Raises:
+        StudyError: it is none, or names a kind that no storage has.
+
+    """
+    scheme, _ = _parts(url)
+    if scheme.partition("+")[0] not in _KINDS:
+        raise StudyError(f"--storage {url.partition('://')[0]}://...: no storage of this kind is known",
+                         hint=f"one of {', '.join(_KINDS)}")
 
 
 def _parts(url: str) -> tuple[str, str]:
