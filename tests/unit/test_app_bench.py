@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.server
 import json
 import subprocess
@@ -12,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.truth_server import Behaviour, InThread, _Answer
 from tuner.app.bench import BenchAsk, bench
 from tuner.app.compare import compare, load_result
 from tuner.app.events import Event
 from tuner.app.named import resolve_workload
 from tuner.app.served import find_server
 from tuner.cli.main import app  # noqa: F401  (the commands import without their load)
+from tuner.cli.run_bench import notes
 from tuner.domain.slo import Slo, parse_slo
 from tuner.errors import ServerError, SpaceError, UsageError
 
@@ -148,3 +151,33 @@ def test_compare_needs_the_same_work(server: str, tmp_path: Path) -> None:
     (tmp_path / "bench.json").write_text(json.dumps({"schema_version": 1}))
     with pytest.raises(SpaceError, match="not a result of bench"):
         load_result(tmp_path)
+
+
+def test_failures_are_told_in_the_servers_own_words(tmp_path: Path) -> None:
+    server = InThread(Behaviour(ttft_ms=5, itl_ms=1, fault="http_503", fault_every=6))
+    with server:
+        result = bench(ask(server.url, "8x16@c4", out=tmp_path), lambda _: None)
+    (level,) = result.levels
+    assert level.measurement.errors["http_503"] > 0
+    assert "busy" in level.first_words["http_503"]
+    said = [line for line in notes(result) if "http_503" in line]
+    assert said
+    assert "busy" in said[0]
+    assert load_result(tmp_path).levels[0].first_words == level.first_words
+
+
+def test_a_server_that_repeats_the_key_does_not_bring_it_into_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "a-key-of-my-own-42"
+    refuse = _Answer.refuse
+    monkeypatch.setattr(_Answer, "refuse", lambda answer, status, why: refuse(answer, status, f"{why}: no such key {key}"))
+    server = InThread(Behaviour(ttft_ms=5, itl_ms=1, fault="http_503", fault_every=6))
+    with server:
+        result = bench(ask(server.url, "8x16@c4", out=tmp_path, api_key=key), lambda _: None)
+    texts = [gzip.decompress(path.read_bytes()) for path in tmp_path.glob("*.gz")]
+    texts += [path.read_bytes() for path in tmp_path.iterdir() if path.suffix in (".json", ".html")]
+    assert len(texts) >= 3
+    assert any(b"redacted" in text for text in texts)
+    assert not any(key.encode() in text for text in texts)
+    assert "redacted" in result.levels[0].first_words["http_503"]

@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner import __version__
@@ -35,6 +35,7 @@ from tuner.output.files import write_text
 from tuner.output.quoting import dump_json
 from tuner.output.tables import can_write_parquet, write_parquet
 from tuner.runtime.host import HostWatch
+from tuner.runtime.redact import Redactor
 
 _SAFE_VOCABULARY = 1000
 _CAP_S = 300.0
@@ -219,6 +220,7 @@ def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: List
             on_record=until.add if until else None,
             on_progress=see,
         )
+    run = _without_key(run, ask.api_key)
     after, environment = _counts(found, ask), host.environment(run.cpu_s)
     if run.stopped == INTERRUPTED and not any(
         record.ok or record.failed for record in run.records if not record.warmup
@@ -254,7 +256,30 @@ def _run(ask: BenchAsk, found: Found, workload: Workload, label: str, tell: List
         client_workers=run.workers,
         stopped=_stopped(run),
         requests_file=file,
+        first_words=_first_words(run),
     )
+
+
+def _without_key(run: LoadRun, api_key: str | None) -> LoadRun:
+    """Mask the key where a server has repeated it in what it said of a failure."""
+    if not api_key:
+        return run
+    redactor = Redactor([api_key.encode()])
+
+    def clean(text: str) -> str:
+        return redactor.clean(text.encode()).decode(errors="replace")
+
+    records = tuple(replace(one, detail=clean(one.detail)) if one.detail else one for one in run.records)
+    return replace(run, records=records, stopped=clean(run.stopped) if run.stopped else None)
+
+
+def _first_words(run: LoadRun) -> dict[str, str]:
+    said: dict[str, str] = {}
+    for record in run.records:
+        if not record.warmup and record.failed and record.error and record.detail:
+            shown = "".join(letter if letter.isprintable() else " " for letter in record.detail)
+            said.setdefault(record.error, " ".join(shown.split()))
+    return said
 
 
 def _counts(found: Found, ask: BenchAsk) -> ServerMetrics:

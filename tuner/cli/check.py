@@ -117,6 +117,7 @@ def _show(checked: list[app.Checked], *, fix: bool, notes: bool) -> None:
 _ALWAYS = (
     "nothing-found",
     "empty",
+    "version-new",
     "version-old",
     "unchecked",
     "unreadable",

@@ -97,7 +97,8 @@ def notes(result: BenchResult) -> list[str]:
         if level.accepted_share is not None:
             lines.append(f"{level.label}: speculation kept {level.accepted_share:.0%} of its drafted tokens, MEASURED")
         for kind, count in level.measurement.errors.items():
-            lines.append(f"{level.label}: {count} requests failed: {kind}")
+            words = level.first_words.get(kind)
+            lines.append(f"{level.label}: {count} requests failed: {kind}{f', the first: {words}' if words else ''}")
         for warning in level.measurement.warnings:
             lines.append(f"{level.label}: {warning.kind}: {warning.detail}")
             if warning.kind not in seen:

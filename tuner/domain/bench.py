@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from tuner.domain.engine import ServerMetrics
 from tuner.domain.record import Record
 from tuner.domain.slo import Slo
@@ -49,6 +51,8 @@ class Level(Record):
     client_workers: int = 1
     stopped: str | None = None
     requests_file: str = ""
+    first_words: dict[str, str] = Field(default_factory=dict, exclude_if=lambda words: not words)
+    """What the server said, or what went wrong in words, at the first failure of each kind."""
 
     @property
     def queue_ms(self) -> float | None:

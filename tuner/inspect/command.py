@@ -54,20 +54,20 @@ def read_baseline(text: str, *, engine: str, version: str) -> ReadCommand:
     path = Path(text)
     if _SERVE.search(text) is None and (path.suffix in (".yaml", ".yml", ".sh") or os.path.isfile(path)):  # noqa: PTH113
         return _read_file(path, engine, version)
-    refuse_missing(text)
+    refuse_missing(text, "vllm serve")
     return parse_serve(_words(text, "--baseline"), engine=engine, version=version, where="--baseline")
 
 
-def refuse_missing(text: str) -> None:
+def refuse_missing(text: str, command: str) -> None:
     """Check that a baseline of one word is not the name of a file that is not there.
 
     Raises:
         SpaceError: it can be nothing else.
 
     """
-    if len(text.split()) < 2:
-        raise SpaceError(f"--baseline {text}: no such file, and no command",
-                         hint='e.g. --baseline "vllm serve MODEL --max-num-seqs 64", or the path of a script')
+    if len(text.split()) == 1:
+        raise SpaceError(f"--baseline {text[:200]}: no such file, and no `{command}` command in it",
+                         hint=f'e.g. --baseline "{command} MODEL ...", or the path of a script')
 
 
 def parse_serve(words: list[str], *, engine: str, version: str, where: str) -> ReadCommand:
@@ -259,6 +259,10 @@ def _unquote(assignment: str) -> str:
     return "".join(shlex.split(assignment))
 
 
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _read_yaml(path: Path, engine: str, version: str) -> ReadCommand:
     document = load_document(path)
     raw = document.data
@@ -268,11 +272,13 @@ def _read_yaml(path: Path, engine: str, version: str) -> ReadCommand:
         for name, service in raw["services"].items():
             command = service.get("command") if isinstance(service, dict) else None
             if command and "vllm" in str(service.get("image", "")):
+                if not isinstance(command, (str, list)):
+                    raise document.error(("services", name, "command"), "a command is a text or a list")
                 words = _words(command, str(path)) if isinstance(command, str) else [str(word) for word in command]
                 words = [word.replace("$$", "$") for word in words]
                 env = service.get("environment") or {}
-                pairs = env.items() if isinstance(env, dict) else (item.split("=", 1) for item in env if "=" in item)
-                assigned = [f"{key}={value}" for key, value in pairs if str(key).startswith("VLLM_")]
+                lines = [f"{key}={value}" for key, value in env.items()] if isinstance(env, dict) else _list(env)
+                assigned = [line for line in map(str, lines) if line.startswith("VLLM_") and "=" in line]
                 return parse_serve(
                     [*assigned, "vllm", "serve", *words], engine=engine, version=version, where=f"{path}: {name}"
                 )

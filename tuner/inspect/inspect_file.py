@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tuner.errors import EngineError, LlmtuneError
+from tuner.facts.flags import flag_table
 from tuner.inspect import lint_container, lint_server
 from tuner.inspect.arguments import Arguments, newest
 from tuner.inspect.issue import Issue, Report, ordered
@@ -298,6 +299,8 @@ class _Inspection:
         view, problem = view_of(server, self.context, self.text)
         if problem is not None:
             self.report.note(server.line, "version-old", problem)
+        else:
+            self._doubt("vllm", view, server.line)
         self.report.issues += [_softened(issue, view) for issue in view.arguments.issues]
         for rule in (*lint_server.RULES, *lint_container.RULES):
             rule(view, self.report)
@@ -312,6 +315,12 @@ class _Inspection:
             self.report.note(server.line, "unchecked", error.message)
         lint_install_at_start(view, self.report)
         return view
+
+    def _doubt(self, engine: str, view: View, line: int) -> None:
+        """Say where the release that the file or the user names was never read here."""
+        doubt = flag_table(engine, view.version).doubt if view.is_stated else None
+        if doubt is not None:
+            self.report.note(line, "version-new", doubt)
 
     def _trtllm(self, server: Server) -> View | None:
         options = options_of(server)
@@ -343,6 +352,7 @@ class _Inspection:
         for rule in _FOR_ANY_ENGINE:
             rule(view, self.report)
         with suppress(EngineError):
+            self._doubt("trtllm", view, server.line)
             config = config_of(options, tree, view.version)
             say_rules(view, config, self.report, but=SAID_OF_THE_YAML)
             say_memory(view, config, self.report)

@@ -23,8 +23,8 @@ _OF_FILES = """
     service-selector set-twice shell-syntax shm-missing shm-unmounted speculative-tokens start-unwatched
     startup-budget startup-probe template token-missing token-unneeded trtllm-build trtllm-build-limits
     trtllm-chunked-prefill trtllm-engine trtllm-key trtllm-prompt-room trtllm-ranks trtllm-yaml unchecked
-    unified-memory unit-path unit-section unit-shell unit-syntax unit-type unreadable variable-unset version-old
-    volume-once volume-undeclared yaml-type
+    unified-memory unit-path unit-section unit-shell unit-syntax unit-type unreadable variable-unset version-new
+    version-old volume-once volume-undeclared yaml-type
 """
 
 

@@ -33,7 +33,7 @@ def read_trtllm_baseline(text: str, *, version: str) -> ReadCommand:
         return _config(version, None, read_yaml(load_document(path).data, version), ())
     is_file = "\n" not in text and len(text) < 1000 and path.is_file()
     if not is_file:
-        refuse_missing(text)
+        refuse_missing(text, "trtllm-serve")
     where = str(path) if is_file else "--baseline"
     return parse_trtllm(_text_of(path) if is_file else text, version=version, where=where,
                         folder=path.parent if is_file else Path())

@@ -90,27 +90,27 @@ def check_writable(directory: Path) -> None:
             probe.write(b"\0")
             probe.flush()
     except OSError as error:
-        raise output_error(directory, error) from error
+        raise output_error(directory, error, " with --out") from error
 
 
-def output_error(path: Path, error: OSError) -> OutputError:
-    """Say which path could not be written, why, and what helps."""
+def output_error(path: Path, error: OSError, by: str = "") -> OutputError:
+    """Say which path could not be written, why, and what helps; `by` ends the advice to choose another."""
     reason = error.strerror or str(error)
-    return OutputError(f"cannot write {path}: {reason}", hint=_hint(path, error))
+    return OutputError(f"cannot write {path}: {reason}", hint=_hint(path, error, by))
 
 
-def _hint(path: Path, error: OSError) -> str:
+def _hint(path: Path, error: OSError, by: str) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             free = _free_mib(path)
             room = "" if free is None else f" ({free} MiB are free)"
             return f"make room on that file system{room}, then run the same command again"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return "choose a directory that you may write to"
+            return f"choose a directory that you may write to{by}"
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
-            return "a file and a directory are in each other's place on this path; choose another"
+            return f"a file and a directory are in each other's place on this path; choose another{by}"
         case _:
-            return "choose another directory"
+            return f"choose another directory{by}"
 
 
 def _free_mib(path: Path) -> int | None:
