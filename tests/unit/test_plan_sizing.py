@@ -114,4 +114,7 @@ def test_a_price_file_replaces_the_examples(tmp_path: Path) -> None:
     file.write_text("gpu_hours:\n  - {gpu: h100}\n")
     with pytest.raises(SpaceError, match=r"prices\.yaml"):
         load_prices(file)
+    file.write_text("gpu_hours:\n  - {gpu: h1000, usd: 1.5, provider: me, as_of: 2026-11-30, source: contract}\n")
+    with pytest.raises(SpaceError, match=r"prices\.yaml:2: .*h1000"):
+        load_prices(file)
     assert not math.isnan(found.usd)

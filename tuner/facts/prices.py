@@ -112,7 +112,11 @@ def load_prices(path: Path) -> tuple[Price, ...]:
             raise document.error(("gpu_hours", index), "a price has gpu, usd, provider, as_of and source") from None
         if price.kind not in KINDS:
             raise document.error(("gpu_hours", index), f"kind is one of {', '.join(KINDS)}")
-        found.append(price.model_copy(update={"gpu": gpu_name(price.gpu)}))
+        try:
+            name = gpu_name(price.gpu)
+        except UsageError as error:
+            raise document.error(("gpu_hours", index), error.message, error.hint) from None
+        found.append(price.model_copy(update={"gpu": name}))
     return tuple(found)
 
 
